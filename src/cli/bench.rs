@@ -1,0 +1,340 @@
+//! `orch bench`: measures an endpoint that is already up.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+use super::follow::Follower;
+use super::run::this_build;
+use super::screen::{Screen, Stream};
+use super::signals::Interrupt;
+use super::{Exit, Failure, Global, Outcome, out, records};
+use crate::clock::Clock;
+use crate::launch::{Held, LaunchError, WorkFolder};
+use crate::load::url::Endpoint;
+use crate::load::{Options, Target, models};
+use crate::measure::RowWriter;
+use crate::preflight;
+use crate::profile::{PROMPT_KINDS, Prompt, prompts};
+use crate::record::model::{HostInfo, Record, RunKind};
+use crate::record::{NewRun, RunFolder, Store};
+use crate::render::{Api, Arrival, Load, Step, Stop, Warning, Workload};
+use crate::report;
+use crate::report::live::{Usual, View};
+use crate::run::{self, Bench, Files};
+use crate::units;
+
+/// Measures an endpoint that is already up
+///
+/// Sends `--warmup` and then the measured requests to the generating endpoint, and nothing else. The prompts are the
+/// built-in ones, drawn by the seed. The record is kept under the results folder unless --no-record.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  orch bench --url http://127.0.0.1:8000 --requests 64 --concurrency 8
+  orch bench --url https://host/prefix/v1 --model m --duration 2m --concurrency 16 --json
+  orch bench --url http://127.0.0.1:8000 --requests 32 --concurrency 1 --output-tokens 128 --requests-out rows.jsonl
+
+Exit codes: 0 measured; 2 usage; 3 somebody else measures on this host; 5 no valid measurement; 6 regressed; 130, 143 interrupted")]
+pub(crate) struct BenchArgs {
+    /// Base address, with or without /v1 and a slash at its end
+    #[arg(long, value_name = "URL")]
+    url: String,
+    /// Which endpoint is asked
+    #[arg(long, value_enum, default_value = "chat")]
+    api: ApiArg,
+    /// The model's name as served; without it, the only one that the server lists
+    #[arg(long, value_name = "NAME")]
+    model: Option<String>,
+    /// How many requests are measured
+    #[arg(long, value_name = "N", required_unless_present = "duration", value_parser = at_least_one)]
+    requests: Option<u64>,
+    /// How long is measured, such as 30s or 2m; with --requests, whichever ends first
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    duration: Option<Duration>,
+    /// Requests in flight
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    concurrency: u32,
+    /// Exactly so many tokens an answer (max_tokens and ignore_eos); without it, the model stops, at most after 256
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    output_tokens: Option<u64>,
+    /// Requests before, at the same load, not counted [default: one round of the concurrency, at least 2]
+    #[arg(long, value_name = "N")]
+    warmup: Option<u64>,
+    /// How often a failed request is sent again; only 0 so far
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=0))]
+    retries: u32,
+    /// Seed of the order in which prompts are drawn
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// Keep the texts of the answers in the requests' rows
+    #[arg(long)]
+    keep_text: bool,
+    /// Keep the moments of the chunks in the requests' rows
+    #[arg(long)]
+    keep_chunks: bool,
+    /// Also write the requests' rows to this file, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    requests_out: Option<PathBuf>,
+    /// Measure although somebody else may do so on this host; a server elsewhere is asked in any case
+    #[arg(long)]
+    share: bool,
+    /// Keep no record
+    #[arg(long)]
+    no_record: bool,
+    /// Prints the record as JSON on standard output, and all else on standard error
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ApiArg {
+    Chat,
+    Completions,
+}
+
+fn at_least_one(text: &str) -> Result<u64, String> {
+    match units::parse_count(text) {
+        Ok(0) => Err("0 would measure nothing".to_owned()),
+        Ok(count) => Ok(count),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn span(text: &str) -> Result<Duration, String> {
+    match units::parse_duration(text) {
+        Ok(Duration::ZERO) => Err("0 would measure nothing".to_owned()),
+        Ok(span) => Ok(span),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// What was asked for, in the program's own words.
+struct Asked {
+    endpoint: Endpoint,
+    target: Target,
+    step: Step,
+    options: Options,
+    keep_chunks: bool,
+    requests_out: Option<PathBuf>,
+    share: bool,
+    no_record: bool,
+    json: bool,
+}
+
+impl Asked {
+    fn of(args: BenchArgs) -> Result<Self, Failure> {
+        let BenchArgs {
+            url,
+            api,
+            model,
+            requests,
+            duration,
+            concurrency,
+            output_tokens,
+            warmup,
+            retries: _,
+            seed,
+            keep_text,
+            keep_chunks,
+            requests_out,
+            share,
+            no_record,
+            json,
+        } = args;
+        let endpoint = Endpoint::parse(&url).map_err(|error| Failure::new(Exit::Usage, error))?;
+        let api = match api {
+            ApiArg::Chat => Api::Chat,
+            ApiArg::Completions => Api::Completions,
+        };
+        let stop = output_tokens.map_or(Stop::Natural { max_tokens: 256 }, |tokens| Stop::Exact { tokens });
+        let arrival = Arrival::Closed { concurrency };
+        let duration_s = duration.map(|duration| duration.as_secs_f64());
+        let step = Step {
+            name: "bench".to_owned(),
+            workload: Workload::plain("builtin", api, all_prompts(), stop, seed),
+            load: Load { arrival, requests, duration_s, warmup },
+        };
+        let target = Target { base_url: url, model, headers: Vec::new() };
+        let options = Options { keep_text, ..Options::default() };
+        Ok(Asked { endpoint, target, step, options, keep_chunks, requests_out, share, no_record, json })
+    }
+
+    /// What the record has in the place of a profile.
+    fn profile(&self) -> Value {
+        let Arrival::Closed { concurrency } = self.step.load.arrival else { return Value::Null };
+        let output = match self.step.workload.stop {
+            Stop::Natural { max_tokens } => json!({"stop": "natural", "max_tokens": max_tokens}),
+            Stop::Exact { tokens } => json!({"exact": tokens}),
+        };
+        json!({
+            "url": self.endpoint.url(""),
+            "model": self.target.model,
+            "share": self.share,
+            "bench": {self.step.name.as_str(): {
+                "api": self.step.workload.api,
+                "prompts": PROMPT_KINDS.iter().map(|kind| format!("builtin/{kind}")).collect::<Vec<_>>(),
+                "output": output,
+                "seed": self.step.workload.seed,
+                "concurrency": concurrency,
+                "requests": self.step.load.requests,
+                "duration_s": self.step.load.duration_s,
+                "warmup": self.step.load.warmup,
+            }},
+        })
+    }
+
+    /// Whether the server is on this machine.
+    fn is_beside(&self) -> bool {
+        let host = &self.endpoint.host;
+        host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    }
+}
+
+/// The built-in prompts, one of each kind in turn.
+fn all_prompts() -> Vec<Prompt> {
+    let kinds: Vec<&[Prompt]> = PROMPT_KINDS.iter().filter_map(|kind| prompts(kind)).collect();
+    let longest = kinds.iter().map(|kind| kind.len()).max().unwrap_or(0);
+    (0..longest).flat_map(|n| kinds.iter().filter_map(move |kind| kind.get(n)).cloned()).collect()
+}
+
+pub(crate) fn run(args: BenchArgs, global: &Global) -> Outcome {
+    let mut asked = Asked::of(args)?;
+    // Made first: a file that cannot be written is told before anything is sent.
+    let rows = asked.requests_out.as_deref().map(RowWriter::plain).transpose();
+    let rows = rows.map_err(|error| Failure::new(Exit::Usage, error))?;
+    // Whoever else measures here would be in these numbers, and these requests in theirs.
+    let _alone = match asked.is_beside() && !asked.share {
+        true => Some(alone(&asked).map_err(|error| Failure::new(Exit::NotLaunched, error))?),
+        false => None,
+    };
+    // Without a record the same is done in a folder that is gone afterwards.
+    let scratch = asked.no_record.then(tempfile::tempdir).transpose().map_err(Failure::own)?;
+    let results = scratch.as_ref().map_or(global.results.as_path(), |folder| folder.path());
+    let store = Store::open(results).map_err(records::failure)?;
+    let clock = Clock::system();
+    let screen = Screen::new(if asked.json { Stream::Err } else { Stream::Out });
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(Failure::own)?;
+    let (record, short, interrupted) = runtime.block_on(async {
+        let interrupt = Interrupt::listen(|| {}).map_err(Failure::own)?;
+        let warnings = find_model(&mut asked).await?;
+        let folder = begin(&asked, &store, &clock)?;
+        let mut files = Files::in_folder(folder.path(), &clock).map_err(|error| Failure::new(Exit::Own, error))?;
+        if let Some(rows) = rows {
+            files.also(rows);
+        }
+        let view = View::new(screen.width(), Usual::default(), global.verbose > 0);
+        let follower = Follower::new(folder.journal.path(), folder.journal.subscribe(), clock.clone(), false, view);
+        let over = CancellationToken::new();
+        let work = async {
+            let ended = measure(&asked, &warnings, &mut files, &store, &folder, &clock, interrupt.token()).await;
+            over.cancel();
+            ended
+        };
+        let (ended, ()) = tokio::join!(work, follower.follow(&screen, &over));
+        screen.end();
+        Ok::<_, Failure>((ended?, folder.id().short(), interrupt.exit()))
+    })?;
+    // A signal after the last step interrupted nothing.
+    let exit = interrupted
+        .filter(|_| !record.complete)
+        .unwrap_or_else(|| Exit::of(&record.verdict, record.failure.as_ref(), false));
+    for line in ending(&record, (!asked.no_record).then_some(short.as_str()), exit) {
+        screen.line(&line);
+    }
+    if asked.json {
+        out::line(serde_json::to_string_pretty(&record).map_err(Failure::own)?);
+    }
+    Ok(exit)
+}
+
+/// Takes the `measure` lease of this host.
+fn alone(asked: &Asked) -> Result<Held, LaunchError> {
+    WorkFolder::find()?.measure(&format!("bench {} (pid {})", asked.endpoint.url(""), std::process::id()))
+}
+
+async fn measure(
+    asked: &Asked,
+    warnings: &[Warning],
+    files: &mut Files,
+    store: &Store,
+    folder: &RunFolder,
+    clock: &Clock,
+    interrupt: &CancellationToken,
+) -> Result<Record, Failure> {
+    let bench = Bench {
+        target: &asked.target,
+        options: &asked.options,
+        clock,
+        interrupt,
+        log: &folder.journal,
+        load_path: if asked.is_beside() { "beside" } else { "direct" },
+        keep_chunks: asked.keep_chunks,
+        keep_partial: true,
+    };
+    let steps = std::slice::from_ref(&asked.step);
+    let ended = run::bench(&bench, steps, warnings, files, store, folder).await;
+    ended.map_err(|error| Failure::new(Exit::Own, error))
+}
+
+/// Takes the only model that the server lists, where none was named. A server that lists none is asked without a name.
+async fn find_model(asked: &mut Asked) -> Result<Vec<Warning>, Failure> {
+    if asked.target.model.is_some() {
+        return Ok(Vec::new());
+    }
+    let unknown = |why: String| Ok(vec![Warning::new("model_unknown", format!("{why}: requests name none (--model)"))]);
+    let mut found = match models::list(&asked.endpoint).await {
+        Ok(found) => found,
+        Err(error) => return unknown(format!("the server's models are not known ({error})")),
+    };
+    match found.len() {
+        0 => return unknown("the server lists no model".to_owned()),
+        1 => asked.target.model = found.pop(),
+        _ => {
+            let report = miette::miette!(
+                code = "orch::bench::models",
+                help = "choose one with --model",
+                "the server lists {} models: {}",
+                found.len(),
+                found.join(", ")
+            );
+            return Err(Failure::new(Exit::Usage, report));
+        }
+    }
+    Ok(Vec::new())
+}
+
+fn begin(asked: &Asked, store: &Store, clock: &Clock) -> Result<RunFolder, Failure> {
+    let profile = asked.profile();
+    let host = match asked.is_beside() {
+        true => preflight::hardware().map_err(Failure::own)?,
+        false => HostInfo { name: asked.endpoint.host.clone(), hardware: "not known".to_owned() },
+    };
+    let model = asked.target.model.as_deref().unwrap_or("unnamed");
+    let new = NewRun {
+        name: "bench".to_owned(),
+        series: format!("bench {} {model}", asked.endpoint.authority),
+        yaml: serde_yaml::to_string(&profile).map_err(Failure::own)?,
+        profile,
+        orch: this_build(),
+        host,
+        kind: RunKind::Bench,
+        group: None,
+    };
+    store.create(&new, clock).map_err(records::failure)
+}
+
+/// The last lines: what was measured, and whether it may be used.
+fn ending(record: &Record, short: Option<&str>, exit: Exit) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for part in [report::record::steps(&record.steps), report::record::comparisons(&record.comparisons)] {
+        lines.extend(part.lines().map(str::to_owned));
+    }
+    lines.push(String::new());
+    lines.extend(report::record::verdict(&record.verdict).lines().map(str::to_owned));
+    let kept = short.map_or_else(|| "no record kept".to_owned(), |short| format!("orch show {short}"));
+    lines.push(format!("exit {}   {kept}", exit as u8));
+    lines
+}

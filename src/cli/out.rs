@@ -1,0 +1,67 @@
+//! Printing. A reader that went away (`orch list | head`) is no fault of ours and ends nothing; any other failure to
+//! write is told, and is the program's own end: what was to be read is not there.
+
+use std::io::{ErrorKind, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use miette::{GraphicalReportHandler, GraphicalTheme};
+
+use super::Exit;
+
+/// Whether something that was to be printed on standard output is lost.
+static LOST: AtomicBool = AtomicBool::new(false);
+
+/// Writes a line to standard output.
+pub(crate) fn line(text: impl std::fmt::Display) {
+    let mut out = std::io::stdout().lock();
+    told(writeln!(out, "{text}").and_then(|()| out.flush()));
+}
+
+/// Writes text as it is to standard output.
+pub(crate) fn text(text: impl std::fmt::Display) {
+    let mut out = std::io::stdout().lock();
+    told(write!(out, "{text}").and_then(|()| out.flush()));
+}
+
+fn told(written: std::io::Result<()>) {
+    if let Err(error) = written
+        && error.kind() != ErrorKind::BrokenPipe
+        && !LOST.swap(true, Ordering::Relaxed)
+    {
+        note(format_args!("orch: cannot write to standard output: {error}"));
+    }
+}
+
+/// How the program ends, given what was printed: a result that nobody can read is none.
+pub(crate) fn exit(exit: Exit) -> Exit {
+    match exit {
+        Exit::Done if LOST.load(Ordering::Relaxed) => Exit::Own,
+        exit => exit,
+    }
+}
+
+/// Writes a line to standard error. If that fails there is nobody left to tell.
+pub(crate) fn note(text: impl std::fmt::Display) {
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// Columns of the terminal; 80 without one.
+fn width() -> usize {
+    let on_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let size = on_terminal.then(terminal_size::terminal_size).flatten();
+    size.map_or(80, |(width, _)| usize::from(width.0))
+}
+
+/// Writes a failure to standard error, drawn for people. It may quote files and answers of strangers, so nothing in it
+/// reaches the terminal that could steer it; that leaves no colours either.
+pub(crate) fn complain(report: &miette::Report) {
+    let mut text = String::new();
+    let drawn = GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor())
+        .with_width(width())
+        .render_report(&mut text, report.as_ref());
+    if drawn.is_err() {
+        text = report.to_string();
+    }
+    let text: String = text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect();
+    note(text.trim_end_matches('\n'));
+}

@@ -1,0 +1,32 @@
+//! `orch show`: what there is to know of a run.
+
+use super::{Exit, Failure, Global, Outcome, out, records};
+use crate::record::Store;
+use crate::report::record;
+
+/// Shows a run: the verdict and its reasons, steps, start-up, settings, command, warnings.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  orch show latest\n  orch show r0420\n  orch show r0420 --json | jq .steps")]
+pub(crate) struct ShowArgs {
+    /// The run: `r` and its 4 hex digits, its whole id, or `latest`.
+    #[arg(default_value = "latest")]
+    id: String,
+    /// The record as JSON on standard output.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: ShowArgs, global: &Global) -> Outcome {
+    let ShowArgs { id, json } = args;
+    let store = Store::open(&global.results).map_err(records::failure)?;
+    let id = store.find(&id).map_err(records::failure)?;
+    let record = store.record(&id).map_err(records::failure)?;
+    if json {
+        out::line(serde_json::to_string_pretty(&record).map_err(Failure::own)?);
+    } else {
+        let running = !record.complete && store.is_running(&id);
+        out::text(record::whole(&record, &id.short(), running));
+        out::line(format_args!("\nfolder {}", store.run_path(&id).display()));
+    }
+    Ok(Exit::Done)
+}

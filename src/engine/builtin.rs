@@ -1,0 +1,43 @@
+//! The definitions in the program itself, so that it works from any folder.
+
+/// Files by their path below `templates/`.
+const FILES: &[(&str, &str)] = &[
+    ("common.yaml", include_str!("../../templates/common.yaml")),
+    ("command/engine.yaml", include_str!("../../templates/command/engine.yaml")),
+    ("command/launch.hbs", include_str!("../../templates/command/launch.hbs")),
+    ("llamacpp/engine.yaml", include_str!("../../templates/llamacpp/engine.yaml")),
+    ("llamacpp/launch.hbs", include_str!("../../templates/llamacpp/launch.hbs")),
+    ("llamacpp/xllamacpp.py", include_str!("../../templates/llamacpp/xllamacpp.py")),
+];
+
+/// The text of a built-in file, by its path below `templates/`.
+pub(super) fn file(path: &str) -> Option<&'static str> {
+    FILES.iter().find(|(name, _)| *name == path).map(|(_, text)| *text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn every_file_of_the_folder_is_in_the_program() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("templates");
+        let mut found = Vec::new();
+        let mut folders = vec![root.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => found.push(path.strip_prefix(&root).unwrap().display().to_string()),
+                }
+            }
+        }
+        found.sort();
+        let mut known: Vec<&str> = FILES.iter().map(|(name, _)| *name).collect();
+        known.sort_unstable();
+        assert_eq!(found, known);
+    }
+}

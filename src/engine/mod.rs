@@ -1,0 +1,23 @@
+//! What is known of the engines: their definitions (`templates/<kind>/engine.yaml` and `launch.hbs`) and versions.
+//!
+//! Facts that age are data; what must be computed is one small function per engine in `render`. Nothing here starts,
+//! asks or touches an engine.
+
+mod builtin;
+mod condition;
+mod definition;
+mod error;
+mod fields;
+mod read;
+pub mod settings;
+mod template;
+mod version;
+
+pub use condition::{Condition, ConditionError};
+pub use definition::*;
+pub use error::{EngineError, Wrong, kind_word};
+pub use fields::Shape;
+pub use read::{default_folders, definition, file};
+pub use settings::{Choice, Row, Spelled, Spelling, Unspellable};
+pub use template::{LaunchTemplate, TemplateFault, TemplateRenderError, quote};
+pub use version::{Requirement, RequirementError, Version};

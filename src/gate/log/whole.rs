@@ -1,0 +1,111 @@
+//! A log that is read as a whole, after the fact.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use super::{Failure, LogGrammar, Piece, Splitter, Startup};
+
+/// What a whole log tells.
+#[derive(Clone, Debug)]
+pub struct Told {
+    /// Its state at the end; its failures are those after the line that was asked for.
+    pub startup: Startup,
+    /// The line that looked like a cause before that: the server lived on, so it explains an end only if nothing else does.
+    pub earlier: Option<Failure>,
+}
+
+/// Reads a log to its end. Without the moments at which its lines came, spans are not known; phases, facts and failures
+/// are. What stands up to line `after_line` was said before the server was ready: its failures were survived.
+pub fn read(path: &Path, grammar: &LogGrammar, after_line: Option<u64>) -> io::Result<Told> {
+    let mut file = File::open(path)?;
+    let mut whole = Whole { grammar, startup: Startup::new(0), ready_at: after_line, survived: Vec::new() };
+    let mut splitter = Splitter::default();
+    let mut block = vec![0; 64 << 10];
+    loop {
+        let read = file.read(&mut block)?;
+        if read == 0 {
+            break;
+        }
+        splitter.feed(&block[..read], |piece| whole.take(&piece));
+    }
+    splitter.finish(|piece| whole.take(&piece));
+    whole.ready();
+    Ok(Told { startup: whole.startup, earlier: whole.survived.into_iter().find(|failure| !failure.wraps) })
+}
+
+struct Whole<'a> {
+    grammar: &'a LogGrammar,
+    startup: Startup,
+    /// The last line before readiness; `None` once it is past.
+    ready_at: Option<u64>,
+    survived: Vec<Failure>,
+}
+
+impl Whole<'_> {
+    fn take(&mut self, piece: &Piece) {
+        if self.ready_at.is_some_and(|line| piece.line_no > line) {
+            self.ready();
+        }
+        self.startup.take(self.grammar, piece, 0);
+    }
+
+    /// Everything up to readiness was read, if it was asked for and is not past already.
+    fn ready(&mut self) {
+        if self.ready_at.take().is_some() {
+            // As the gate does: no failure of a phase of the start-up can come after it.
+            self.startup.finish(0);
+            self.survived = self.startup.survived();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gate::log::{FailureRule, LogRules};
+
+    fn grammar() -> LogGrammar {
+        let rule = |kind: &str, pattern: &str| FailureRule {
+            kind: kind.into(),
+            pattern: pattern.into(),
+            phase: None,
+            wraps: false,
+            retry: None,
+            remedy: None,
+            seen: Vec::new(),
+        };
+        let failures = vec![rule("net", "cannot reach"), rule("oom_runtime", "out of memory")];
+        LogGrammar::new(&LogRules { failures, ..LogRules::default() }).unwrap()
+    }
+
+    /// A failure's kind and line.
+    type Line = Option<(String, u64)>;
+
+    /// The cause, and the line that looked like one earlier.
+    fn kinds(text: &str, after_line: Option<u64>) -> (Line, Line) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("server.log");
+        std::fs::write(&path, text).unwrap();
+        let told = read(&path, &grammar(), after_line).unwrap();
+        let pair = |failure: &Failure| (failure.kind.clone(), failure.line_no);
+        (told.startup.root().map(pair), told.earlier.as_ref().map(pair))
+    }
+
+    #[test]
+    fn what_a_server_lived_through_is_not_why_it_died() {
+        let log = "cannot reach the hub\nready\nout of memory\ncannot reach the hub\n";
+        let (net, oom) = (Some(("net".to_owned(), 1)), Some(("oom_runtime".to_owned(), 3)));
+        assert_eq!(kinds(log, None), (net.clone(), None));
+        assert_eq!(kinds(log, Some(2)), (oom, net.clone()));
+        // The same kind again, now deadly.
+        assert_eq!(kinds(log, Some(3)), (Some(("net".to_owned(), 4)), net));
+    }
+
+    #[test]
+    fn a_log_that_says_nothing_after_readiness_has_no_cause_but_the_earlier_line() {
+        let net = Some(("net".to_owned(), 1));
+        assert_eq!(kinds("cannot reach the hub\nready\nserving\n", Some(2)), (None, net.clone()));
+        assert_eq!(kinds("cannot reach the hub\nready\n", Some(2)), (None, net));
+    }
+}

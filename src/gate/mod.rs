@@ -1,0 +1,17 @@
+//! When a server is ready, or why it will not be.
+//!
+//! Ready means that it generated tokens for a request that was made for this: a log line or a health page is a sign, and
+//! signs have been seen minutes before a server could answer. The gate receives an engine's knowledge as data (how its
+//! log reads, which paths it has) and has never heard of an engine.
+
+mod error;
+pub mod log;
+mod probe;
+mod proof;
+mod readback;
+mod wait;
+
+pub use error::{GateError, LogState};
+pub use log::LogGrammar;
+pub use readback::read_back;
+pub use wait::{Pace, Ready, wait, wait_at};

@@ -1,0 +1,291 @@
+//! Leases: what only one server of a host may have at a time.
+//!
+//! A lease is a file that is locked with `flock`. The lock belongs to the open file, and the server inherits it: so the
+//! kernel keeps a lease for exactly as long as anything of ours lives, whatever is killed. The file's content only says
+//! who has it. Lease files are never deleted, since a lock is on a file and not on its name.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{LaunchError, WorkFolder, port, servers};
+
+/// The ports that `port: auto` chooses from.
+pub const AUTO_PORTS: std::ops::RangeInclusive<u16> = 30000..=30999;
+
+/// Something that only one server of a host may have at a time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Lease {
+    /// A TCP port: `port:30000`.
+    Port(u16),
+    /// A GPU by its UUID: `gpu:GPU-…`.
+    Gpu(String),
+    /// The right to measure on this host undisturbed: `measure`.
+    Measure,
+}
+
+impl Lease {
+    fn file_name(&self) -> String {
+        self.to_string().replacen(':', "-", 1)
+    }
+}
+
+impl std::fmt::Display for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Lease::Port(port) => write!(f, "port:{port}"),
+            Lease::Gpu(uuid) => write!(f, "gpu:{uuid}"),
+            Lease::Measure => f.write_str("measure"),
+        }
+    }
+}
+
+impl FromStr for Lease {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.split_once(':') {
+            None if text == "measure" => Ok(Lease::Measure),
+            Some(("port", port)) => port.parse().map(Lease::Port).map_err(|_| format!("`{port}` is not a port")),
+            // It becomes a file's name.
+            Some(("gpu", uuid)) if !uuid.is_empty() && uuid.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') => {
+                Ok(Lease::Gpu(uuid.to_owned()))
+            }
+            _ => Err(format!("`{text}` is not a lease")),
+        }
+    }
+}
+
+impl Serialize for Lease {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Lease {
+    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// What a lease's file says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Note {
+    holder: String,
+    since: Timestamp,
+}
+
+/// A lease in hand. Given back when dropped, unless a server has inherited it.
+#[derive(Debug)]
+pub struct Held {
+    lease: Lease,
+    file: File,
+}
+
+impl Held {
+    /// What it is for.
+    pub fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// The same open file once more: the lease is given back when the last copy is closed.
+    pub(crate) fn copy(&self) -> io::Result<File> {
+        self.file.try_clone()
+    }
+
+    /// Writes down who has it.
+    pub(crate) fn note(&mut self, holder: &str) -> io::Result<()> {
+        let note = Note { holder: holder.to_owned(), since: Timestamp::now() };
+        self.file.set_len(0)?;
+        self.file.rewind()?;
+        serde_json::to_writer(&self.file, &note)?;
+        self.file.write_all(b"\n")
+    }
+}
+
+impl WorkFolder {
+    /// Takes a lease for this process, to be handed to a server by `launch::start`. Taking one twice is taking it once.
+    pub fn reserve(&self, lease: &Lease, holder: &str) -> Result<(), LaunchError> {
+        let mut held = self.held();
+        if !held.contains_key(lease) {
+            held.insert(lease.clone(), take(self, lease, holder)?);
+        }
+        Ok(())
+    }
+
+    /// Gives back a lease that was reserved and not handed on.
+    pub fn unreserve(&self, lease: &Lease) {
+        self.held().remove(lease);
+    }
+
+    /// Takes the host's `measure` lease for as long as the value lives.
+    pub fn measure(&self, holder: &str) -> Result<Held, LaunchError> {
+        take(self, &Lease::Measure, holder)
+    }
+}
+
+/// Reserves the first port of [`AUTO_PORTS`] that is free and without a lease. Two callers never get the same one: the
+/// lease is taken before the port is looked at, and kept.
+pub fn choose_port(work: &WorkFolder) -> Result<u16, LaunchError> {
+    let holder = format!("a run that is being prepared (pid {})", std::process::id());
+    for number in AUTO_PORTS {
+        let lease = Lease::Port(number);
+        if work.held().contains_key(&lease) {
+            continue;
+        }
+        match work.reserve(&lease, &holder) {
+            Ok(()) if port::is_free(number) => return Ok(number),
+            Ok(()) => work.unreserve(&lease),
+            Err(LaunchError::LeaseTaken { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(LaunchError::NoFreePort)
+}
+
+/// Reserves a port that was asked for, if nobody listens on it and nothing of ours has it.
+pub fn reserve_port(work: &WorkFolder, number: u16) -> Result<(), LaunchError> {
+    let lease = Lease::Port(number);
+    work.reserve(&lease, &format!("a run that is being prepared (pid {})", std::process::id()))?;
+    port::check_free(number).inspect_err(|_| work.unreserve(&lease))
+}
+
+fn take(work: &WorkFolder, lease: &Lease, holder: &str) -> Result<Held, LaunchError> {
+    let path = work.leases().join(lease.file_name());
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&path)
+        .map_err(LaunchError::io("open", &path))?;
+    let mut tries = 0;
+    loop {
+        match file.try_lock() {
+            Ok(()) => break,
+            // `orch ps` looks whether a lock is held by taking it for a moment; that must not read as taken.
+            Err(TryLockError::WouldBlock) if tries < 5 => {
+                tries += 1;
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(TryLockError::WouldBlock) => return Err(taken(lease, read_note(&path))),
+            Err(TryLockError::Error(source)) => return Err(LaunchError::io("lock", &path)(source)),
+        }
+    }
+    // The lock is gone when no process has the file open any more. A worker may have closed what it inherited and
+    // outlived everything else; it still has the device.
+    if let Some(server) = servers::living_with(work, lease)? {
+        return Err(LaunchError::LeaseTaken {
+            lease: lease.clone(),
+            holder: format!("what is left of {}", server.id),
+            since: Some(server.since),
+        });
+    }
+    let mut held = Held { lease: lease.clone(), file };
+    held.note(holder).map_err(LaunchError::io("write", &path))?;
+    Ok(held)
+}
+
+fn taken(lease: &Lease, note: Option<Note>) -> LaunchError {
+    let (holder, since) = match note {
+        Some(note) => (note.holder, Some(note.since)),
+        None => ("another orch that did not say who it is".to_owned(), None),
+    };
+    LaunchError::LeaseTaken { lease: lease.clone(), holder, since }
+}
+
+/// Who has it. The one who just took it may not have written yet.
+fn read_note(path: &Path) -> Option<Note> {
+    for _ in 0..20 {
+        let mut text = String::new();
+        if File::open(path).and_then(|mut file| file.read_to_string(&mut text)).is_ok()
+            && let Ok(note) = serde_json::from_str(&text)
+        {
+            return Some(note);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    None
+}
+
+/// Whether anybody holds it. Looks without disturbing: see [`take`].
+pub(crate) fn is_held(work: &WorkFolder, lease: &Lease) -> bool {
+    let path = work.leases().join(lease.file_name());
+    File::open(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work() -> (tempfile::TempDir, WorkFolder) {
+        let folder = tempfile::tempdir().unwrap();
+        let work = WorkFolder::at(folder.path().join("orch")).unwrap();
+        (folder, work)
+    }
+
+    #[test]
+    fn names_are_read_back() {
+        for text in ["port:30000", "gpu:GPU-1a2b-3c", "measure"] {
+            assert_eq!(text.parse::<Lease>().unwrap().to_string(), text);
+        }
+        for text in ["port:", "port:70000", "gpu:", "gpu:../x", "lock"] {
+            let error = text.parse::<Lease>().unwrap_err();
+            assert!(error.contains(" is not a "), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_second_one_is_told_who_has_it_and_since_when() {
+        let (_folder, work) = work();
+        // Another process has its own work folder value; locks are per open file, so this is the same.
+        let other = WorkFolder::at(work.root()).unwrap();
+        let lease = Lease::Gpu("GPU-7".to_owned());
+        work.reserve(&lease, "run r1").unwrap();
+        work.reserve(&lease, "run r1").unwrap();
+        assert!(is_held(&other, &lease));
+        let before = Timestamp::now();
+        match other.reserve(&lease, "run r2").unwrap_err() {
+            LaunchError::LeaseTaken { lease: taken, holder, since } => {
+                assert_eq!((taken, holder.as_str()), (lease.clone(), "run r1"));
+                assert!(since.unwrap() <= before);
+            }
+            error => panic!("{error}"),
+        }
+        work.unreserve(&lease);
+        assert!(!is_held(&other, &lease));
+        other.reserve(&lease, "run r2").unwrap();
+    }
+
+    #[test]
+    fn the_measure_lease_lives_as_long_as_its_value() {
+        let (_folder, work) = work();
+        let held = work.measure("run r1").unwrap();
+        let error = work.measure("run r2").unwrap_err().to_string();
+        assert!(error.starts_with("the right to measure on this host is taken by run r1 since 2"), "{error}");
+        drop(held);
+        work.measure("run r2").unwrap();
+    }
+
+    #[test]
+    fn two_that_choose_at_once_never_get_the_same_port() {
+        let (_folder, work) = work();
+        let threads: Vec<_> = (0..8)
+            .map(|_| {
+                let own = WorkFolder::at(work.root()).unwrap();
+                std::thread::spawn(move || (choose_port(&own).unwrap(), own))
+            })
+            .collect();
+        let chosen: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        let ports: std::collections::BTreeSet<u16> = chosen.iter().map(|(port, _)| *port).collect();
+        assert_eq!(ports.len(), 8);
+        assert!(ports.iter().all(|port| AUTO_PORTS.contains(port)));
+    }
+}

@@ -1,0 +1,35 @@
+//! Starting a server, owning it, and stopping it with nothing left behind.
+//!
+//! [`start`] writes the plan down, then starts a supervisor (`orch supervise`) in a session of its own. The supervisor
+//! takes over the leases, starts the server in *another* session, since an engine may kill its whole process group, and
+//! from then on records what descends from it, how it ends, and whether its run still lives. Everything it knows is in
+//! files under `servers/<id>/`, so that any later `orch` can list and stop what an earlier one left.
+//!
+//! A process is ours by its marks and never by its name: see `marks.rs`.
+
+mod end;
+mod enter;
+mod error;
+mod lease;
+mod list;
+mod marks;
+mod port;
+mod process;
+mod server;
+mod servers;
+mod start;
+mod stop;
+mod supervise;
+mod work;
+
+pub use enter::enter;
+pub use error::LaunchError;
+pub use lease::{AUTO_PORTS, Held, Lease, choose_port, reserve_port};
+pub use list::{Listed, State, list};
+pub use port::PortOwner;
+pub use process::Process;
+pub use server::{Exited, Hurry, Server};
+pub use start::{Start, start};
+pub use stop::{Stopped, Which, stop};
+pub use supervise::supervise;
+pub use work::WorkFolder;

@@ -1,0 +1,21 @@
+//! Launches LLM inference servers from a profile, measures them, and judges the result against a baseline.
+//!
+//! The program in one function is [`run`]; its nouns are the folders.
+
+pub mod cli;
+pub mod clock;
+pub mod compare;
+pub mod engine;
+pub mod event;
+pub mod gate;
+pub mod host;
+pub mod launch;
+pub mod load;
+pub mod measure;
+pub mod preflight;
+pub mod profile;
+pub mod record;
+pub mod render;
+pub mod report;
+pub mod run;
+pub mod units;

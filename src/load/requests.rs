@@ -1,0 +1,291 @@
+//! The requests of a step, built before the first is sent, and the order in which prompts are drawn.
+
+use std::fmt::Write;
+
+use bytes::Bytes;
+use rand::SeedableRng;
+use rand::seq::SliceRandom;
+use rand_chacha::ChaCha8Rng;
+use serde_json::{Map, Value, json};
+
+use super::url::Endpoint;
+use super::{LoadError, Target};
+use crate::render::{Api, Stop, Workload};
+
+/// Keys of the body that the load must set itself, or the measurement would not be what it says.
+const OWNED: [&str; 6] = ["model", "messages", "prompt", "stream", "max_tokens", "ignore_eos"];
+
+/// The requests of a step, one for each prompt, and their order.
+#[derive(Debug)]
+pub(super) struct Requests {
+    /// Head and body, ready to send.
+    bytes: Vec<Bytes>,
+    order: Order,
+    /// The length that each answer must have, when it is to be exact.
+    pub(super) wanted_tokens: Option<u64>,
+    /// At most so many tokens an answer.
+    pub(super) max_tokens: u64,
+    /// The path that is asked, for people.
+    pub(super) url: String,
+}
+
+impl Requests {
+    /// Builds them all.
+    pub(super) fn build(
+        target: &Target,
+        endpoint: &Endpoint,
+        workload: &Workload,
+        step: &str,
+        ask_usage: bool,
+    ) -> Result<Self, LoadError> {
+        if workload.prompts.is_empty() {
+            return Err(LoadError::Step { step: step.to_owned(), why: "its workload has no prompts" });
+        }
+        if let Some(key) = workload.body.keys().find(|key| OWNED.contains(&key.as_str())) {
+            return Err(LoadError::OwnedKey { key: key.clone() });
+        }
+        let path = path_of(workload.api);
+        let head = head(&endpoint.path(path), endpoint, &target.headers)?;
+        let bytes = workload.prompts.iter().map(|prompt| {
+            let body = Value::Object(body(target, workload, &prompt.text, ask_usage)).to_string();
+            Bytes::from(format!("{head}content-length: {}\r\n\r\n{body}", body.len()))
+        });
+        Ok(Requests {
+            bytes: bytes.collect(),
+            order: Order::new(workload.prompts.len(), workload.seed),
+            wanted_tokens: match workload.stop {
+                Stop::Exact { tokens } => Some(tokens),
+                Stop::Natural { .. } => None,
+            },
+            max_tokens: match workload.stop {
+                Stop::Exact { tokens } => tokens,
+                Stop::Natural { max_tokens } => max_tokens,
+            },
+            url: endpoint.url(path),
+        })
+    }
+
+    /// The bytes of the measured request `number`.
+    pub(super) fn measured(&self, number: u64) -> Bytes {
+        self.bytes[self.order.measured(number)].clone()
+    }
+
+    /// The bytes of the warm-up request `number`.
+    pub(super) fn warmup(&self, number: u64) -> Bytes {
+        self.bytes[self.order.warmup(number)].clone()
+    }
+}
+
+/// The path of an endpoint, behind the base.
+pub fn path_of(api: Api) -> &'static str {
+    match api {
+        Api::Chat => "/v1/chat/completions",
+        Api::Completions => "/v1/completions",
+    }
+}
+
+fn head(path: &str, endpoint: &Endpoint, headers: &[(String, String)]) -> Result<String, LoadError> {
+    let mut head = format!(
+        "POST {path} HTTP/1.1\r\nhost: {}\r\nuser-agent: orch/{}\r\ncontent-type: application/json\r\n\
+         accept: text/event-stream\r\naccept-encoding: identity\r\n",
+        endpoint.authority,
+        env!("CARGO_PKG_VERSION")
+    );
+    write_headers(&mut head, headers)?;
+    Ok(head)
+}
+
+/// The bytes of a GET, for warming a connection.
+pub(super) fn get(path: &str, endpoint: &Endpoint, headers: &[(String, String)]) -> Result<Bytes, LoadError> {
+    let mut head = format!(
+        "GET {path} HTTP/1.1\r\nhost: {}\r\nuser-agent: orch/{}\r\naccept: application/json\r\n\
+         accept-encoding: identity\r\n",
+        endpoint.authority,
+        env!("CARGO_PKG_VERSION")
+    );
+    write_headers(&mut head, headers)?;
+    head.push_str("\r\n");
+    Ok(Bytes::from(head))
+}
+
+fn write_headers(head: &mut String, headers: &[(String, String)]) -> Result<(), LoadError> {
+    for (name, value) in headers {
+        let fail = |why| LoadError::Header { name: name.clone(), why };
+        let is_token = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
+        if name.is_empty() || !name.bytes().all(is_token) {
+            return Err(fail("its name is not a word of HTTP"));
+        }
+        if value.chars().any(|c| c.is_control() && c != '\t') {
+            return Err(fail("its value holds a control character"));
+        }
+        let name = name.to_ascii_lowercase();
+        if ["host", "content-length", "transfer-encoding", "connection", "accept-encoding"].contains(&name.as_str()) {
+            return Err(fail("the load sets it itself"));
+        }
+        let _ = write!(head, "{name}: {value}\r\n");
+    }
+    Ok(())
+}
+
+fn body(target: &Target, workload: &Workload, prompt: &str, ask_usage: bool) -> Map<String, Value> {
+    let mut body = Map::new();
+    if let Some(model) = &target.model {
+        body.insert("model".to_owned(), json!(model));
+    }
+    match workload.api {
+        Api::Chat => body.insert("messages".to_owned(), json!([{"role": "user", "content": prompt}])),
+        Api::Completions => body.insert("prompt".to_owned(), json!(prompt)),
+    };
+    body.insert("stream".to_owned(), json!(true));
+    match workload.stop {
+        Stop::Natural { max_tokens } => {
+            body.insert("max_tokens".to_owned(), json!(max_tokens));
+        }
+        Stop::Exact { tokens } => {
+            body.insert("max_tokens".to_owned(), json!(tokens));
+            body.insert("ignore_eos".to_owned(), json!(true));
+        }
+    }
+    body.extend(workload.body.iter().map(|(key, value)| (key.clone(), value.clone())));
+    if ask_usage {
+        let options = body.entry("stream_options").or_insert_with(|| json!({}));
+        if let Some(options) = options.as_object_mut() {
+            options.entry("include_usage").or_insert(json!(true));
+        }
+    }
+    body
+}
+
+/// The order in which prompts are drawn: shuffled by the seed, none twice before all were drawn, then shuffled afresh.
+///
+/// The measured requests take it from the front and the warm-up from the back, so that a longer warm-up changes nothing
+/// about what is measured, and no prompt is warmed before it is measured while there are prompts enough.
+#[derive(Debug)]
+struct Order {
+    count: u64,
+    seed: u64,
+    first: Vec<usize>,
+    /// A later round, and which; rounds are asked for in order.
+    later: std::sync::Mutex<(u64, Vec<usize>)>,
+}
+
+impl Order {
+    fn new(count: usize, seed: u64) -> Self {
+        Order {
+            count: count as u64,
+            seed,
+            first: shuffled(count, seed, 0),
+            later: std::sync::Mutex::new((0, Vec::new())),
+        }
+    }
+
+    fn measured(&self, number: u64) -> usize {
+        let (round, place) = (number / self.count, (number % self.count) as usize);
+        if round == 0 {
+            return self.first[place];
+        }
+        let mut later = self.later.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if later.0 != round {
+            *later = (round, shuffled(self.first.len(), self.seed, round));
+        }
+        later.1[place]
+    }
+
+    fn warmup(&self, number: u64) -> usize {
+        self.first[(self.count - 1 - number % self.count) as usize]
+    }
+}
+
+fn shuffled(count: usize, seed: u64, round: u64) -> Vec<usize> {
+    let mut generator = ChaCha8Rng::seed_from_u64(seed);
+    generator.set_stream(round);
+    let mut order: Vec<usize> = (0..count).collect();
+    order.shuffle(&mut generator);
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::profile::Prompt;
+
+    fn workload(prompts: usize, stop: Stop) -> Workload {
+        let prompts = (0..prompts).map(|n| Prompt { id: n.to_string(), text: format!("prompt {n}") }).collect();
+        Workload {
+            name: "inline".to_owned(),
+            hash: String::new(),
+            api: Api::Chat,
+            prompts,
+            stop,
+            body: Map::new(),
+            cold_prefix: false,
+            seed: 7,
+        }
+    }
+
+    fn target() -> Target {
+        Target {
+            base_url: "http://h:1/v1".to_owned(),
+            model: Some("m".to_owned()),
+            headers: vec![("Authorization".to_owned(), "Bearer x".to_owned())],
+        }
+    }
+
+    fn build(workload: &Workload) -> Result<Requests, LoadError> {
+        Requests::build(&target(), &Endpoint::parse("http://h:1/v1").unwrap(), workload, "s", true)
+    }
+
+    fn sent_body(requests: &Requests, number: u64) -> Value {
+        let bytes = requests.measured(number);
+        let at = memchr::memmem::find(&bytes, b"\r\n\r\n").unwrap();
+        serde_json::from_slice(&bytes[at + 4..]).unwrap()
+    }
+
+    #[test]
+    fn a_request_is_complete_and_says_what_the_workload_says() {
+        let mut workload = workload(1, Stop::Exact { tokens: 32 });
+        workload.body.insert("temperature".to_owned(), json!(0));
+        workload.body.insert("stream_options".to_owned(), json!({"continuous_usage_stats": true}));
+        let requests = build(&workload).unwrap();
+        let text = String::from_utf8(requests.measured(0).to_vec()).unwrap();
+        assert!(text.starts_with("POST /v1/chat/completions HTTP/1.1\r\nhost: h:1\r\n"));
+        assert!(text.contains("\r\nauthorization: Bearer x\r\n"));
+        let body = text.split_once("\r\n\r\n").unwrap().1;
+        assert!(text.contains(&format!("\r\ncontent-length: {}\r\n", body.len())));
+        assert_eq!(
+            sent_body(&requests, 0),
+            json!({"model": "m", "messages": [{"role": "user", "content": "prompt 0"}], "stream": true, "max_tokens": 32,
+                "ignore_eos": true, "temperature": 0, "stream_options": {"continuous_usage_stats": true, "include_usage": true}})
+        );
+        assert_eq!((requests.wanted_tokens, requests.url.as_str()), (Some(32), "http://h:1/v1/chat/completions"));
+    }
+
+    #[test]
+    fn prompts_are_drawn_by_the_seed_and_none_twice_before_all() {
+        let requests = build(&workload(20, Stop::Natural { max_tokens: 5 })).unwrap();
+        let drawn: Vec<_> = (0..40).map(|n| requests.order.measured(n)).collect();
+        for round in drawn.chunks(20) {
+            assert_eq!(round.iter().collect::<BTreeSet<_>>().len(), 20);
+        }
+        assert_ne!(drawn[..20], drawn[20..]);
+        let again = build(&workload(20, Stop::Natural { max_tokens: 5 })).unwrap();
+        assert_eq!(drawn, (0..40).map(|n| again.order.measured(n)).collect::<Vec<_>>());
+        let warmed: BTreeSet<_> = (0..8).map(|n| requests.order.warmup(n)).collect();
+        assert!(drawn[..12].iter().all(|prompt| !warmed.contains(prompt)));
+    }
+
+    #[test]
+    fn what_the_load_must_set_itself_is_refused() {
+        let mut with_stream = workload(1, Stop::Natural { max_tokens: 5 });
+        with_stream.body.insert("stream".to_owned(), json!(false));
+        assert!(matches!(build(&with_stream), Err(LoadError::OwnedKey { .. })));
+        assert!(matches!(build(&workload(0, Stop::Natural { max_tokens: 5 })), Err(LoadError::Step { .. })));
+        let endpoint = Endpoint::parse("http://h").unwrap();
+        for header in [("x y", "a"), ("x", "a\r\nb: c"), ("Content-Length", "3"), ("", "a")] {
+            let headers = [(header.0.to_owned(), header.1.to_owned())];
+            assert!(get("/", &endpoint, &headers).is_err(), "{header:?}");
+        }
+    }
+}

@@ -1,0 +1,28 @@
+//! What a step under load left behind.
+
+use super::Timeline;
+use crate::clock::Nanos;
+
+/// A step as it was measured. Moments are on the load's clock.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Measured {
+    /// The measured requests, in the order in which they ended.
+    pub timelines: Vec<Timeline>,
+    /// The requests before them, which are not counted.
+    pub warmup: Vec<Timeline>,
+    /// When the first connection was asked for.
+    pub opened: Nanos,
+    /// How long each connection that was opened before the clock took.
+    pub connects: Vec<Nanos>,
+    /// When the first measured request could go. If the warm-up was not survived, when it ended.
+    pub began: Nanos,
+    /// When the last answer had ended.
+    pub ended: Nanos,
+    /// Whether someone asked to stop before it was done.
+    pub interrupted: bool,
+    /// How many of the measured requests orch ended because they went on after the grace of a timed step: `cancelled`,
+    /// as those are that an interrupt ended, which are not among these.
+    pub outlived_grace: u64,
+    /// Why the load stopped by itself before it was done: the first answer said that no other would be better.
+    pub gave_up: Option<String>,
+}

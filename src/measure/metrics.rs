@@ -1,0 +1,351 @@
+//! The one table of metrics: what each is called, which way is better, how it is reckoned and from which requests.
+//! `docs/metrics.md` is written from it.
+
+/// A metric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Metric {
+    /// Its id in records and on command lines. `startup_<phase>_s` stands for one a phase.
+    pub id: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// Whether it is a distribution or a number.
+    pub shape: Shape,
+    /// Which way is better; `None` where neither is.
+    pub better: Option<Better>,
+    /// How far it can be trusted.
+    pub exactness: Exactness,
+    /// Goes up when the formula changes.
+    pub version: u32,
+    /// The formula over named moments.
+    pub formula: &'static str,
+    /// Which requests count, and what happens at the edges.
+    pub counts: &'static str,
+    /// What other tools call it, and where theirs differs.
+    pub elsewhere: &'static str,
+}
+
+/// What a value looks like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Shape {
+    Distribution,
+    Number,
+}
+
+/// Which way is better.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names say it")]
+pub enum Better {
+    Higher,
+    Lower,
+}
+
+/// How far a value can be trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exactness {
+    /// Read off a clock or a counter.
+    Exact,
+    /// Exact with the engine's own token counts; an estimate where chunks had to be counted instead.
+    ByTokenCounts,
+    /// Exact where the tokens of each chunk are known; else an estimate, or absent.
+    ByChunkCounts,
+}
+
+/// The metric of an id. A percentile at its end (`.p99`) is left aside; each phase's start-up time is one metric.
+pub fn metric(id: &str) -> Option<&'static Metric> {
+    let id = id.split_once('.').map_or(id, |(id, _)| id);
+    let is_phase =
+        id.strip_prefix("startup_").and_then(|rest| rest.strip_suffix("_s")).is_some_and(|phase| !phase.is_empty());
+    let id = if is_phase { "startup_<phase>_s" } else { id };
+    METRICS.iter().find(|metric| metric.id == id)
+}
+
+const OK_ONLY: &str = "Requests that ended `ok`.";
+const FIRST: u32 = 1;
+
+/// A latency in milliseconds, lower is better, read off the clock.
+const LATENCY: Metric = Metric {
+    id: "",
+    unit: "ms",
+    shape: Shape::Distribution,
+    better: Some(Better::Lower),
+    exactness: Exactness::Exact,
+    version: FIRST,
+    formula: "",
+    counts: OK_ONLY,
+    elsewhere: "",
+};
+
+/// A rate over the whole run.
+const RATE: Metric = Metric {
+    id: "",
+    unit: "tokens/s",
+    shape: Shape::Number,
+    better: Some(Better::Higher),
+    exactness: Exactness::ByTokenCounts,
+    version: FIRST,
+    formula: "",
+    counts: "",
+    elsewhere: "",
+};
+
+/// All metrics, in the order in which they are shown.
+pub const METRICS: &[Metric] = &[
+    Metric {
+        id: "ttft_ms",
+        formula: "first − sent. *sent* is the moment before the request's bytes go to the transport on an open connection, *first* \
+                  the moment at which the first event that carries generated text (content, reasoning, refusal or the arguments of a tool call) is complete",
+        counts: "Requests that ended `ok`. Roles, empty texts, comments and usage are not generated.",
+        elsewhere: "TTFT everywhere. Tools that look at `delta.content` alone miss reasoning and give `ttft_content_ms`; some count the role chunk and give `first_chunk_ms`.",
+        ..LATENCY
+    },
+    Metric {
+        id: "ttft_content_ms",
+        formula: "the same, to the first event with text of the answer (`content`, or `text` of a completion)",
+        counts: "Requests that ended `ok` and have text of an answer; a request that only reasoned has no sample.",
+        elsewhere: "Time to first output token, or time to first answer token, with reasoning models.",
+        ..LATENCY
+    },
+    Metric {
+        id: "first_chunk_ms",
+        formula: "the same, to the first event of the stream, generating or not",
+        elsewhere: "TTFT of clients that time the first chunk, which may be empty.",
+        ..LATENCY
+    },
+    Metric {
+        id: "tpot_ms",
+        exactness: Exactness::ByChunkCounts,
+        formula: "(last − first) / (tokens − tokens of the first chunk). *last* is the moment of the last generating event; where the tokens of the first chunk are unknown, 1 is taken and the value is an estimate",
+        counts: "Requests that ended `ok` with tokens after the first chunk. None for a request that counted reasoning but did not show it, that put several tokens into a single chunk, or whose chunks all came within 2 ms after a wait of 100 ms or more: no speed of decoding can be read off those.",
+        elsewhere: "TPOT of vLLM and SGLang, which always take 1 for the first chunk; guidellm's includes the first token and the time to it; genai-perf's inter-token latency is this, per request.",
+        ..LATENCY
+    },
+    Metric {
+        id: "itl_ms",
+        exactness: Exactness::ByChunkCounts,
+        formula: "gaps between tokens, pooled over requests: a chunk of k tokens spreads the gap before it evenly over its k. The first chunk opens no gap",
+        counts: "Requests that ended `ok` and whose chunks' tokens are known: by a count in each event (`continuous_usage_stats`), or because the count at the end is the number of chunks. Others have no sample.",
+        elsewhere: "ITL of vLLM and SGLang is `chunk_gap_ms`: one sample a chunk, however many tokens it holds. AIPerf's is a mean per request, which is `tpot_ms`.",
+        ..LATENCY
+    },
+    Metric {
+        id: "chunk_gap_ms",
+        formula: "gaps between generating events, pooled over requests. Events of one read have the same moment and a gap of 0 between them",
+        elsewhere: "ITL of vLLM and SGLang.",
+        ..LATENCY
+    },
+    Metric {
+        id: "tokens_per_chunk",
+        unit: "tokens",
+        better: None,
+        exactness: Exactness::ByTokenCounts,
+        formula: "tokens / generating events, one value a request",
+        counts: "Requests that ended `ok`, with a count of the engine's, without hidden reasoning.",
+        ..LATENCY
+    },
+    Metric {
+        id: "e2e_ms",
+        formula: "last − sent. What comes after the last generated text (usage, `[DONE]`, the end of the transfer) is not waited for",
+        elsewhere: "E2EL, request latency. Many tools end it with the connection or with `[DONE]`.",
+        ..LATENCY
+    },
+    Metric {
+        id: "queued_ms",
+        formula: "sent − due. *due* is the moment at which the request's slot was free; opening a connection for it, where that was needed, is part of it",
+        elsewhere: "Lateness of the client; most tools do not show it.",
+        ..LATENCY
+    },
+    Metric {
+        id: "connect_ms",
+        formula: "time to open a connection, TLS included: those opened before the clock starts, and those that a request had to open",
+        counts: "Connections, not requests. Never part of another metric but `queued_ms`.",
+        elsewhere: "Usually hidden in the time to first token.",
+        ..LATENCY
+    },
+    Metric {
+        id: "ttft_from_due_ms",
+        formula: "first − due",
+        counts: "Open loop only: requests that ended `ok`.",
+        elsewhere: "Latency corrected for coordinated omission.",
+        ..LATENCY
+    },
+    Metric {
+        id: "e2e_from_due_ms",
+        formula: "last − due",
+        counts: "Open loop only: requests that ended `ok`.",
+        elsewhere: "Latency corrected for coordinated omission.",
+        ..LATENCY
+    },
+    Metric {
+        id: "output_tokens_per_s",
+        formula: "output tokens / duration, over the whole run. *duration* is from the first sending to the last generated token",
+        counts: "Tokens of requests that ended `ok`; the warm-up is in neither.",
+        elsewhere: "Output token throughput of vLLM and SGLang, whose duration ends with the last answer.",
+        ..RATE
+    },
+    Metric {
+        id: "output_tokens_per_s_plateau",
+        formula: "the same while the load was full: from the moment at which as many requests as asked for were in flight to the last moment at which they were. Where the tokens of chunks are unknown, a request's tokens are spread evenly over its chunks",
+        counts: "Tokens of requests that ended `ok`. Absent when the load was never full.",
+        elsewhere: "No counterpart; it leaves out the ramp and the tail.",
+        ..RATE
+    },
+    Metric {
+        id: "decode_tokens_per_s_per_user",
+        exactness: Exactness::ByChunkCounts,
+        formula: "1000 × Σ(tokens − tokens of the first chunk) / Σ(last − first), over requests",
+        counts: "Requests that have a `tpot_ms`.",
+        elsewhere: "Output tokens per second per user (AIPerf takes the mean of the requests' 1 / inter-token latency).",
+        ..RATE
+    },
+    Metric {
+        id: "input_tokens_per_s",
+        formula: "prompt tokens / duration, over the whole run",
+        counts: "Tokens of requests that ended `ok`; absent when one of them came without a count.",
+        elsewhere: "Input token throughput.",
+        ..RATE
+    },
+    Metric {
+        id: "total_tokens_per_s",
+        formula: "(prompt tokens + output tokens) / duration, over the whole run",
+        counts: "As for the two.",
+        elsewhere: "Total token throughput.",
+        ..RATE
+    },
+    Metric {
+        id: "requests_per_s",
+        unit: "requests/s",
+        exactness: Exactness::Exact,
+        formula: "requests / duration, over the whole run",
+        counts: OK_ONLY,
+        elsewhere: "Request throughput.",
+        ..RATE
+    },
+    Metric {
+        id: "goodput_requests_per_s",
+        unit: "requests/s",
+        exactness: Exactness::Exact,
+        formula: "requests that met every limit / duration",
+        counts: "Requests that ended `ok`; only where limits were asked for.",
+        elsewhere: "Goodput of vLLM and AIPerf.",
+        ..RATE
+    },
+    Metric {
+        id: "output_tokens_per_s_per_gpu",
+        formula: "`output_tokens_per_s` / GPUs of the server",
+        counts: "As there; only where the server's GPUs are known.",
+        ..RATE
+    },
+    Metric {
+        id: "steps_per_s",
+        unit: "steps/s",
+        exactness: Exactness::Exact,
+        formula: "model steps / duration, by the engine's counters over the run alone",
+        counts: "All of the engine's work between the two readings.",
+        ..RATE
+    },
+    Metric {
+        id: "requests_per_step",
+        unit: "requests",
+        better: None,
+        exactness: Exactness::Exact,
+        formula: "requests in a model step, on the mean, by the engine's counters",
+        counts: "All of the engine's work between the two readings.",
+        ..RATE
+    },
+    Metric {
+        id: "acceptance_length",
+        unit: "tokens",
+        exactness: Exactness::Exact,
+        formula: "tokens per verify step (1 + accepted drafts / verify steps), by the engine's counters over the run alone",
+        counts: "With speculation only; absent without.",
+        elsewhere: "Accept length of SGLang, mean acceptance length of vLLM.",
+        ..RATE
+    },
+    Metric {
+        id: "acceptance_ratio",
+        unit: "ratio",
+        exactness: Exactness::Exact,
+        formula: "accepted drafts / drafted tokens, by the engine's counters over the run alone",
+        counts: "With speculation only; absent without.",
+        elsewhere: "Acceptance rate; its denominator differs between engines and versions.",
+        ..RATE
+    },
+    Metric {
+        id: "cache_hit_ratio",
+        unit: "ratio",
+        better: None,
+        exactness: Exactness::Exact,
+        formula: "prompt tokens from the prefix cache / prompt tokens, by the engine's counters",
+        counts: "All of the engine's work between the two readings.",
+        ..RATE
+    },
+    Metric {
+        id: "joules_per_token",
+        unit: "J/token",
+        better: Some(Better::Lower),
+        formula: "energy of the GPUs over the run / output tokens",
+        counts: "Tokens of requests that ended `ok`; only where power was read.",
+        ..RATE
+    },
+    Metric {
+        id: "startup_s",
+        unit: "s",
+        better: Some(Better::Lower),
+        exactness: Exactness::Exact,
+        formula: "from the launch to the tokens that prove readiness",
+        counts: "Starts, not requests. Compared only with starts whose caches were as cold or warm.",
+        ..RATE
+    },
+    Metric {
+        id: "startup_<phase>_s",
+        unit: "s",
+        better: Some(Better::Lower),
+        exactness: Exactness::Exact,
+        formula: "how long a phase of the start-up took, by the server's log",
+        counts: "Starts, not requests.",
+        ..RATE
+    },
+    Metric {
+        id: "peak_memory_bytes",
+        unit: "bytes",
+        better: Some(Better::Lower),
+        exactness: Exactness::Exact,
+        formula: "the most memory that was in use over the run",
+        counts: "The server's devices or, on a processor, its resident memory.",
+        ..RATE
+    },
+];
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn ids_are_unique_and_say_their_unit() {
+        let ids: BTreeSet<_> = METRICS.iter().map(|metric| metric.id).collect();
+        assert_eq!(ids.len(), METRICS.len());
+        for metric in METRICS {
+            let ending = match metric.unit {
+                "ms" => "_ms",
+                "s" => "_s",
+                "bytes" => "_bytes",
+                "ratio" => "_ratio",
+                _ => "",
+            };
+            assert!(metric.id.ends_with(ending), "{}", metric.id);
+            assert!(!metric.formula.is_empty() && !metric.counts.is_empty(), "{}", metric.id);
+        }
+    }
+
+    #[test]
+    fn a_metric_is_found_by_its_id_with_or_without_a_percentile() {
+        assert_eq!(metric("ttft_ms.p99").unwrap().better, Some(Better::Lower));
+        assert_eq!(metric("output_tokens_per_s").unwrap().better, Some(Better::Higher));
+        assert_eq!(metric("startup_weights_s").unwrap().id, "startup_<phase>_s");
+        assert_eq!(metric("startup_s").unwrap().id, "startup_s");
+        assert_eq!(metric("ttft"), None);
+    }
+}

@@ -1,0 +1,30 @@
+//! From timelines to metrics. Pure, but for the writers of files beside a record.
+
+mod distribution;
+mod errors;
+mod histograms;
+mod measured;
+mod metrics;
+mod page;
+mod request;
+mod rows;
+mod summary;
+#[cfg(test)]
+mod testing;
+mod timeline;
+pub mod validity;
+mod value;
+
+pub use distribution::*;
+pub use errors::standard_errors;
+pub use histograms::*;
+pub use measured::*;
+pub use metrics::*;
+pub use page::metrics_page;
+pub use rows::*;
+pub use summary::{Summary, counts, samples, summarize};
+pub use timeline::*;
+pub use value::*;
+
+/// Version of the metrics' definitions; goes up when one changes, and records of two versions are not compared.
+pub const METRICS_VERSION: u32 = 1;

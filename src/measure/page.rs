@@ -1,0 +1,97 @@
+//! `docs/metrics.md`, written from the tables.
+
+use super::validity::REASONS;
+use super::{Better, ENOUGH, Exactness, METRICS, METRICS_VERSION, Metric, Shape};
+
+const TOP: &str = "# Metrics
+
+This page is written from the table in `src/measure/metrics.rs`; a test holds the two together
+(`ORCH_WRITE_PAGES=1 cargo test --lib the_page` writes it anew).
+
+## Moments of a request
+
+| moment | meaning |
+|---|---|
+| due | when the schedule wanted it sent; in a closed loop the moment its slot was free |
+| sent | the moment before its bytes go to the transport, on an open connection |
+| headers | the head of the answer is complete |
+| first | the first event that carries generated text is complete |
+| last | the last event that carries generated text is complete |
+| done | the response has ended |
+
+*Generated* is non-empty content, reasoning, refusal or argument text of a tool call. Roles, empty texts, comments, finish
+reasons and usage are not. An event has the time of the read that completed it, taken right after that read.
+Connections are opened, and warmed by a GET, before the clock starts.
+
+## Tokens
+
+A request's count comes from the engine's `usage`, else from its own timings, else the number of generating events is
+taken, which is an estimate and marked as one (`token_source`). Tokens of single chunks are known when each event carries
+a count, or when the count at the end is the number of generating events. Nothing is ever taken from `max_tokens`.
+
+## Distributions
+
+A distribution is `{samples, mean, p50, p90, p95, p99, max, enough}`. Each value is there as soon as there is one sample
+and `null` without. Quantiles interpolate linearly between the two nearest samples (Hyndman and Fan's type 7, numpy's
+default). `histograms.hlog` keeps three significant digits and does not interpolate, so it may differ by 0.1 %;
+judgements rest on the exact values. `enough` is the highest percentile that the samples carry; none above it is judged
+or shown without a mark:
+
+";
+
+/// The whole page.
+pub fn metrics_page() -> String {
+    let mut page = TOP.to_owned();
+    page.push_str("| percentile | samples |\n|---|---|\n");
+    for (percentile, samples) in ENOUGH {
+        page.push_str(&format!("| {} | {samples} |\n", percentile.word()));
+    }
+    page.push_str("\nPooled gaps (`itl_ms`, `chunk_gap_ms`) count gaps, and gaps of one request are alike: their percentiles are ");
+    page.push_str("surer of that run than of the next.\n\n## When numbers may not be used\n\n");
+    page.push_str("| reason | a step is invalid when |\n|---|---|\n");
+    for (id, text) in REASONS {
+        page.push_str(&format!("| `{id}` | {text} |\n"));
+    }
+    page.push_str(&format!("\n## The metrics\n\nVersion {METRICS_VERSION} of the definitions.\n"));
+    METRICS.iter().for_each(|metric| page.push_str(&section(metric)));
+    page
+}
+
+fn section(metric: &Metric) -> String {
+    let shape = match metric.shape {
+        Shape::Distribution => "a distribution",
+        Shape::Number => "a number",
+    };
+    let better = match metric.better {
+        Some(Better::Higher) => "higher is better",
+        Some(Better::Lower) => "lower is better",
+        None => "neither way is better",
+    };
+    let exactness = match metric.exactness {
+        Exactness::Exact => "exact",
+        Exactness::ByTokenCounts => "exact with the engine's token counts, else an estimate",
+        Exactness::ByChunkCounts => "exact where the tokens of each chunk are known",
+    };
+    let mut text = format!("\n### `{}`\n\n", metric.id);
+    text.push_str(&format!("{}, {shape}, {better}, {exactness}; formula version {}.\n\n", metric.unit, metric.version));
+    text.push_str(&format!("Formula: {}.\n\nWhich count: {}\n", metric.formula.trim_end_matches('.'), metric.counts));
+    if !metric.elsewhere.is_empty() {
+        text.push_str(&format!("\nElsewhere: {}\n", metric.elsewhere));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_page_is_what_the_table_says() {
+        let path = "docs/metrics.md";
+        if std::env::var_os("ORCH_WRITE_PAGES").is_some() {
+            std::fs::write(path, metrics_page()).unwrap();
+        }
+        let written = std::fs::read_to_string(path).unwrap();
+        assert!(written == metrics_page(), "docs/metrics.md is old: ORCH_WRITE_PAGES=1 cargo test --lib the_page");
+    }
+}

@@ -1,0 +1,17 @@
+//! Looks at the place before anything is touched, and installs what is missing.
+//!
+//! In order: the engine's environment, its program, its version, the model, the port. What is found becomes the
+//! [`Facts`](crate::render::Facts) that a plan is made of. How a command is rendered is not known here.
+
+mod error;
+mod executable;
+mod hardware;
+pub mod install;
+mod look;
+mod model;
+mod port;
+mod version;
+
+pub use error::PreflightError;
+pub use hardware::hardware;
+pub use look::{Found, look, look_without_port};

@@ -1,0 +1,74 @@
+//! The start-up: phases with their times, facts, and the trail of free memory.
+
+use serde_json::Value;
+
+use super::{Progress, RunState, Stage};
+use crate::event::{Event, Scope};
+use crate::record::model::{MemoryPoint, PhaseTime};
+
+/// The fact that says how much device memory is left, in the log vocabulary.
+const FREE_MEMORY: &str = "avail_mem_gb";
+
+impl RunState {
+    /// Takes in what the start-up says of itself. Everything here is about the latest start; an attached server has no
+    /// start of ours, so that its `ready` alone makes one.
+    pub(super) fn starting(&mut self, scope: &Scope, event: &Event) {
+        match event {
+            Event::PhaseBegan { phase } => {
+                self.phase = Some(phase.clone());
+                self.progress = None;
+            }
+            Event::PhaseProgress { phase, done, total, unit } => {
+                let (phase, unit) = (phase.clone(), unit.clone());
+                self.progress = Some(Progress { phase, done: *done, total: *total, unit });
+            }
+            Event::PhaseEnded { phase, s } => self.phase_ended(phase, *s),
+            Event::Fact { key, value } => self.fact(scope, key, value),
+            Event::Ready { ready_s, model, base_url, .. } => {
+                self.record.startup.get_or_insert_default().ready_s = Some(*ready_s);
+                let server = self.server.get_or_insert_default();
+                server.base_url = Some(base_url.clone());
+                server.model = Some(model.clone());
+                self.phase = None;
+                self.progress = None;
+                self.stage = Stage::Load;
+            }
+            _ => {}
+        }
+    }
+
+    /// Ranks go through a phase side by side: it lasts as long as the slowest takes.
+    fn phase_ended(&mut self, phase: &str, s: f64) {
+        let phases = &mut self.record.startup.get_or_insert_default().phases;
+        match phases.iter_mut().find(|known| known.name == phase) {
+            Some(known) => known.s = known.s.max(s),
+            None => phases.push(PhaseTime { name: phase.to_owned(), s }),
+        }
+        if self.phase.as_deref() == Some(phase) {
+            self.phase = None;
+            self.progress = None;
+        }
+    }
+
+    /// Where ranks differ, the lowest counts; of one rank, the last value. The trail of memory keeps them all.
+    fn fact(&mut self, scope: &Scope, key: &str, value: &Value) {
+        let rank = super::rank(scope);
+        let phase = self.phase.clone();
+        let startup = self.record.startup.get_or_insert_default();
+        if let (FREE_MEMORY, Some(free_gb), Some(phase)) = (key, value.as_f64(), phase) {
+            match startup.memory.iter_mut().find(|point| point.phase == phase && point.rank == rank) {
+                Some(point) => point.free_gb = free_gb,
+                None => startup.memory.push(MemoryPoint { phase, rank, free_gb }),
+            }
+        }
+        match (key, value.as_str()) {
+            ("weights_cache", Some(word)) => startup.weights_cache = Some(word.to_owned()),
+            ("jit_cache", Some(word)) => startup.jit_cache = Some(word.to_owned()),
+            _ if rank <= *self.fact_ranks.get(key).unwrap_or(&u32::MAX) => {
+                self.fact_ranks.insert(key.to_owned(), rank);
+                startup.facts.insert(key.to_owned(), value.clone());
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,325 @@
+//! The results folder: a folder for each run, made so that two runs never share one and a kill at any moment leaves a
+//! true record.
+
+mod error;
+mod folder;
+mod read;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+pub use error::StoreError;
+pub use folder::RunFolder;
+
+use super::baselines::{self, Action, Baselines, Key};
+use super::id::{RunId, Which};
+use super::index::{Filter, Index, Listing};
+use super::model::{Group, HostInfo, OrchInfo, Reason, Record, RunKind};
+use super::{Baseline, NoBaseline};
+use crate::clock::Clock;
+use crate::render::Warning;
+
+/// How often another id is drawn when one is taken. Short names are drawn anew as well, to keep them unambiguous as long
+/// as there are some left.
+const DRAWS: u32 = 64;
+
+/// A results folder.
+#[derive(Clone, Debug)]
+pub struct Store {
+    folder: PathBuf,
+}
+
+/// What a run says of itself when it begins.
+#[derive(Clone, Debug)]
+pub struct NewRun {
+    /// The profile's name.
+    pub name: String,
+    /// History and baseline belong to this.
+    pub series: String,
+    /// The resolved profile; secrets as `${NAME}`.
+    pub profile: Value,
+    /// The same as text, for `profile.yaml`.
+    pub yaml: String,
+    /// Which build of orch.
+    pub orch: OrchInfo,
+    /// Where the server will be.
+    pub host: HostInfo,
+    /// What kind of run.
+    pub kind: RunKind,
+    /// The sweep or repetition that it is part of.
+    pub group: Option<Group>,
+}
+
+/// What is found in `runs/`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Ids, in no order.
+    pub ids: Vec<RunId>,
+    /// Names that are no ids; hidden ones are left out.
+    pub foreign: Vec<String>,
+}
+
+impl Store {
+    /// The results folder at `folder`. It may not be there yet: reading finds no runs then, and the first run makes it.
+    pub fn open(folder: &Path) -> Result<Self, StoreError> {
+        match fs::metadata(folder) {
+            Ok(found) if !found.is_dir() => Err(StoreError::NotAFolder { path: folder.to_owned() }),
+            Ok(_) => Ok(Store { folder: folder.to_owned() }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Store { folder: folder.to_owned() }),
+            Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
+                Err(StoreError::NotAFolder { path: folder.to_owned() })
+            }
+            Err(source) => Err(StoreError::Io { doing: "read", path: folder.to_owned(), source }),
+        }
+    }
+
+    /// Where it is.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// The folder of a run, whether it is there or not.
+    pub fn run_path(&self, id: &RunId) -> PathBuf {
+        self.runs().join(id.as_str())
+    }
+
+    fn runs(&self) -> PathBuf {
+        self.folder.join("runs")
+    }
+
+    /// `baselines.jsonl`.
+    pub fn baselines_path(&self) -> PathBuf {
+        self.folder.join("baselines.jsonl")
+    }
+
+    /// Makes the folder of a new run: journal, profile and a record that is true already.
+    pub fn create(&self, new: &NewRun, clock: &Clock) -> Result<RunFolder, StoreError> {
+        let (id, path) = self.make_folder(&new.name, clock.now())?;
+        match RunFolder::begin(id, &path, new, clock) {
+            Ok(folder) => Ok(folder),
+            Err(error) => {
+                // The folder is ours and holds nothing yet. What cannot be removed is listed as unreadable.
+                let _ = fs::remove_dir_all(&path);
+                Err(error)
+            }
+        }
+    }
+
+    /// Opens the folder of a run that was interrupted, to go on with it.
+    pub fn reopen(&self, id: &RunId, clock: &Clock) -> Result<RunFolder, StoreError> {
+        RunFolder::reopen(id.clone(), &self.run_path(id), clock)
+    }
+
+    fn make_folder(&self, name: &str, at: Timestamp) -> Result<(RunId, PathBuf), StoreError> {
+        let runs = self.runs();
+        let cannot = |path: &Path, source| StoreError::Io { doing: "make", path: path.to_owned(), source };
+        fs::create_dir_all(&runs).map_err(|source| cannot(&runs, source))?;
+        let taken = self.scan()?.ids;
+        for draw in 0..DRAWS {
+            let id = RunId::new(at, name, rand::random());
+            if draw < DRAWS / 2 && taken.iter().any(|other| other.short() == id.short()) {
+                continue;
+            }
+            let path = runs.join(id.as_str());
+            match fs::create_dir(&path) {
+                Ok(()) => return Ok((id, path)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(source) => return Err(cannot(&path, source)),
+            }
+        }
+        Err(cannot(&runs, io::Error::other("every id that was drawn is taken")))
+    }
+
+    /// What is in `runs/`.
+    pub fn scan(&self) -> Result<Found, StoreError> {
+        let runs = self.runs();
+        let cannot = |source| StoreError::Io { doing: "read", path: runs.clone(), source };
+        let entries = match fs::read_dir(&runs) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::default()),
+            Err(source) => return Err(cannot(source)),
+        };
+        let mut found = Found::default();
+        for entry in entries {
+            let entry = entry.map_err(cannot)?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            match name.parse() {
+                Ok(id) if entry.file_type().map_err(cannot)?.is_dir() => found.ids.push(id),
+                _ if name.starts_with('.') => {}
+                _ => found.foreign.push(name),
+            }
+        }
+        found.foreign.sort();
+        Ok(found)
+    }
+
+    /// The run that a person names: `r0420`, an id, or `latest`.
+    pub fn find(&self, text: &str) -> Result<RunId, StoreError> {
+        let which: Which = text.parse().map_err(StoreError::BadName)?;
+        if which == Which::Latest {
+            return self.latest();
+        }
+        let mut fitting: Vec<RunId> = self.scan()?.ids.into_iter().filter(|id| which.fits(id)).collect();
+        fitting.sort();
+        match (fitting.pop(), fitting.is_empty()) {
+            (Some(id), true) => Ok(id),
+            (Some(id), false) => {
+                fitting.push(id);
+                Err(StoreError::Ambiguous { text: text.to_owned(), ids: fitting })
+            }
+            (None, _) => Err(StoreError::NoSuchRun { text: text.to_owned(), folder: self.folder.clone() }),
+        }
+    }
+
+    /// The newest run, whatever came of it. Ids tell seconds; within one, the records tell.
+    fn latest(&self) -> Result<RunId, StoreError> {
+        let ids = self.scan()?.ids;
+        let stamp = |id: &RunId| id.as_str().get(..15).map(str::to_owned);
+        let newest = ids.iter().filter_map(&stamp).max();
+        let newest = ids.into_iter().filter(|id| stamp(id) == newest);
+        newest
+            .max_by_key(|id| (self.record(id).ok().map(|record| record.started_at), id.clone()))
+            .ok_or_else(|| StoreError::NoRuns { folder: self.folder.clone() })
+    }
+
+    /// The record of a run.
+    pub fn record(&self, id: &RunId) -> Result<Record, StoreError> {
+        read::record(&self.run_path(id), id)
+    }
+
+    /// Whether some orch is at this run now.
+    pub fn is_running(&self, id: &RunId) -> bool {
+        read::is_running(&self.run_path(id))
+    }
+
+    /// Runs as the index knows them, newest first.
+    pub fn list(&self, filter: &Filter) -> Result<Listing, StoreError> {
+        Index::open(self)?.list(filter)
+    }
+
+    /// Complete runs that have every step of `record` under the same key, newest first: what it could be compared with.
+    pub fn candidates(&self, record: &Record) -> Result<Vec<RunId>, StoreError> {
+        Index::open(self)?.candidates(record)
+    }
+
+    /// The baselines of this folder.
+    pub fn baselines(&self) -> Result<Baselines, StoreError> {
+        Ok(Baselines::read(&self.baselines_path())?)
+    }
+
+    /// Adds lines to the baselines.
+    pub fn append_baselines(&self, lines: &[baselines::Line]) -> Result<(), StoreError> {
+        Ok(baselines::append(&self.baselines_path(), lines)?)
+    }
+
+    /// What `record` is to be judged against: for each of its steps, the runs of the baseline that holds. A run that
+    /// cannot be read does not count, and is in the warnings.
+    pub fn baseline_for(&self, record: &Record) -> Result<(Baseline, Vec<Warning>), StoreError> {
+        let lines = self.baselines()?;
+        let mut gathered = Gathered { store: self, baseline: Baseline::default(), warnings: Vec::new() };
+        for step in &record.steps {
+            let key = Key::of(record, step);
+            let runs = match lines.current(&key) {
+                Some(line) if matches!(line.action, Action::Set | Action::Promote) => gathered.runs(&line.runs),
+                Some(line) => Err(ended(line)),
+                None => Err(NoBaseline { reasons: near(&lines, &key) }),
+            };
+            gathered.baseline.steps.insert(step.name.clone(), runs);
+        }
+        Ok((gathered.baseline, gathered.warnings))
+    }
+}
+
+/// A baseline while its records are read, each once.
+struct Gathered<'a> {
+    store: &'a Store,
+    baseline: Baseline,
+    warnings: Vec<Warning>,
+}
+
+impl Gathered<'_> {
+    fn runs(&mut self, ids: &[String]) -> Result<Vec<usize>, NoBaseline> {
+        let mut counting = Vec::new();
+        let mut reasons = Vec::new();
+        for id in ids {
+            match self.run(id) {
+                Ok(index) => counting.push(index),
+                Err(text) => {
+                    let warning = Warning::new("baseline_unreadable", text.clone());
+                    if !self.warnings.contains(&warning) {
+                        self.warnings.push(warning);
+                    }
+                    reasons.push(Reason::new("baseline_unreadable", text));
+                }
+            }
+        }
+        if counting.is_empty() { Err(NoBaseline { reasons }) } else { Ok(counting) }
+    }
+
+    fn run(&mut self, id: &str) -> Result<usize, String> {
+        if let Some(index) = self.baseline.runs.iter().position(|run| run.id == id) {
+            return Ok(index);
+        }
+        let cannot = |why: &dyn std::fmt::Display| format!("run {id} of the baseline cannot be read: {why}");
+        let parsed: RunId = id.parse().map_err(|error| cannot(&error))?;
+        self.baseline.runs.push(self.store.record(&parsed).map_err(|error| cannot(&error))?);
+        Ok(self.baseline.runs.len() - 1)
+    }
+}
+
+fn ended(line: &baselines::Line) -> NoBaseline {
+    let why = line.why.as_deref().map(|why| format!(": {why}")).unwrap_or_default();
+    let (id, word) = match line.action {
+        Action::Expire => ("baseline_expired", "expired"),
+        _ => ("baseline_cleared", "was cleared"),
+    };
+    let when = line.at.strftime("%-d %b %Y");
+    NoBaseline { reasons: vec![Reason::new(id, format!("the baseline of `{}` {word} on {when}{why}", line.key.step))] }
+}
+
+/// Why no baseline holds for `key`, told by those that nearly do.
+fn near(lines: &Baselines, key: &Key) -> Vec<Reason> {
+    let holds = |line: &&baselines::Line| matches!(line.action, Action::Set | Action::Promote);
+    let of_series: Vec<_> =
+        lines.currents().into_iter().filter(holds).filter(|line| line.key.series == key.series).collect();
+    let of_step = of_series.iter().rev().find(|line| line.key.step == key.step);
+    match of_step {
+        Some(line) => key_differences(key, &line.key),
+        None if of_series.is_empty() => {
+            vec![Reason::new("no_baseline", format!("no baseline is set for the series `{}`", key.series))]
+        }
+        None => vec![Reason::new("step_not_in_baseline", format!("the baseline has no step `{}`", key.step))],
+    }
+}
+
+/// What keeps results under two keys from being compared.
+fn key_differences(now: &Key, was: &Key) -> Vec<Reason> {
+    let mut reasons = Vec::new();
+    let mut differs = |id: &str, text: String| reasons.push(Reason::new(id, text));
+    if now.hardware != was.hardware {
+        let text =
+            format!("the baseline of `{}` is from other hardware: {}, was {}", now.step, now.hardware, was.hardware);
+        differs("hardware_differs", text);
+    }
+    if now.host != was.host {
+        differs(
+            "host_differs",
+            format!("the baseline of `{}` is from host {}, this ran on {}", now.step, was.host, now.host),
+        );
+    }
+    if now.workload != was.workload {
+        differs("workload_differs", format!("the workload of `{}` is not the one of the baseline", now.step));
+    }
+    if !same_load(now, was) {
+        differs("load_differs", format!("the load of `{}` is not the one of the baseline", now.step));
+    }
+    reasons
+}
+
+fn same_load(now: &Key, was: &Key) -> bool {
+    baselines::same_load(&now.load, &was.load)
+}

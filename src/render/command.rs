@@ -1,0 +1,357 @@
+//! The command line: settings in the engine's spelling, the profile's own flags, and the template that orders them.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use super::logic::{self, Settings};
+use super::{Facts, Fault, Warning, packaged};
+use crate::engine::{Choice, Definition, Owner, kind_word, settings};
+use crate::profile::{EngineKind, Flag, Profile};
+
+/// What a command came to.
+pub(super) struct Command {
+    pub(super) argv: Vec<String>,
+    pub(super) env: BTreeMap<String, String>,
+    pub(super) warnings: Vec<Warning>,
+}
+
+/// Renders the command, or says everything that stands against it.
+pub(super) fn render(profile: &Profile, definition: &Definition, facts: &Facts) -> Result<Command, Vec<Fault>> {
+    let mut faults = Vec::new();
+    let mut warnings = Vec::new();
+    let mut settings = settings::of(profile);
+    place(&mut settings, definition, facts, &mut faults);
+    let asked = settings.clone();
+    faults.extend(logic::of(profile.engine.kind).derive(&mut settings));
+    rules(definition, &asked, facts, &mut faults, &mut warnings);
+    let mut env = definition.env.clone();
+    let spelled = spell(definition, &settings, facts, &mut env, &mut faults, &mut warnings);
+    let flags = flags(profile, definition, &mut faults);
+    args(profile, definition, &mut faults);
+    env.extend(profile.env.clone());
+    let executable = executable(profile, definition, facts, &mut faults);
+    let mut context = named(&settings);
+    context.insert("name".into(), json!(profile.name));
+    context.insert("engine".into(), json!({"kind": kind_word(profile.engine.kind), "version": facts.version.0}));
+    context.insert("executable".into(), json!(executable));
+    context.insert("settings".into(), json!(spelled));
+    context.insert("defaults".into(), json!(defaults(profile, definition)));
+    context.insert("flags".into(), json!(flags));
+    context.insert("args".into(), json!(profile.args));
+    context.insert("command".into(), json!(own_command(profile, &settings)));
+    no_nul(&context, &env, &mut faults);
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let argv = definition.template.words(&Value::Object(context)).map_err(|error| {
+        vec![
+            Fault::new("template", "engine.kind", error.to_string())
+                .help("mend the template: a field that may be unset stands inside `{{#if …}}`"),
+        ]
+    })?;
+    if argv.is_empty() {
+        return Err(vec![Fault::new(
+            "template",
+            "engine.kind",
+            format!("{} gives no words", definition.template.name),
+        )]);
+    }
+    Ok(Command { argv, env, warnings })
+}
+
+/// Puts in what the place decides.
+fn place(settings: &mut Settings, definition: &Definition, facts: &Facts, faults: &mut Vec<Fault>) {
+    settings.insert("host".into(), json!(definition.bind));
+    settings.insert("port".into(), json!(facts.port));
+    for key in ["model.path", "speculative.model"] {
+        let Some(Value::String(path)) = settings.get_mut(key) else { continue };
+        if !path.starts_with("package:") {
+            continue;
+        }
+        match packaged(path, facts.environment.as_deref()) {
+            Some(file) => *path = file.to_string_lossy().into_owned(),
+            None => faults.push(
+                Fault::new(
+                    "no_package",
+                    key,
+                    format!("`{path}` is a file of a package, and the profile installs none"),
+                )
+                .help("name the package under `engine.install`"),
+            ),
+        }
+    }
+}
+
+fn rules(
+    definition: &Definition,
+    settings: &Settings,
+    facts: &Facts,
+    faults: &mut Vec<Fault>,
+    warnings: &mut Vec<Warning>,
+) {
+    let fits = |versions: &Option<crate::engine::Requirement>| {
+        versions.as_ref().is_none_or(|versions| versions.allows(&facts.version))
+    };
+    for rule in definition.rules.iter().filter(|rule| fits(&rule.versions)) {
+        if rule.when.holds(settings) && !rule.need.holds(settings) {
+            let text = rule.when.to_string();
+            let key = text.split_whitespace().find(|word| settings::is_key(word)).unwrap_or("engine.kind");
+            faults.push(Fault::new("rule", key, &rule.say));
+        }
+    }
+    for trap in definition.warnings.iter().filter(|trap| fits(&trap.versions) && trap.when.holds(settings)) {
+        warnings.push(Warning::new(&trap.id, &trap.say));
+    }
+}
+
+/// The words of each setting, in the definition's order.
+fn spell(
+    definition: &Definition,
+    values: &Settings,
+    facts: &Facts,
+    env: &mut BTreeMap<String, String>,
+    faults: &mut Vec<Fault>,
+    warnings: &mut Vec<Warning>,
+) -> Vec<Value> {
+    let engine = kind_word(definition.kind);
+    for (key, value) in values {
+        // Off is what an engine without the setting does anyway.
+        let off = *value == Value::Bool(false) && key == "instrument";
+        // The port and the address always are somewhere; a template may name them itself.
+        let placed = matches!(key.as_str(), "host" | "port" | "model.path" | "instrument" | "model.served_name");
+        if !off && !placed && !definition.settings.contains_key(key) {
+            faults.push(
+                Fault::new("unsupported", key, format!("{engine} has no such setting"))
+                    .help("take it out, or use the engine's own flag under `flags` if there is one"),
+            );
+        }
+    }
+    let mut spelled = Vec::new();
+    for (key, row) in &definition.settings {
+        let Some(value) = values.get(key) else { continue };
+        let spelling = match row.choose(&facts.version, values) {
+            Choice::Known(spelling) => spelling,
+            Choice::Between(spelling) => {
+                let text = format!(
+                    "{} lies between two known spellings of `{key}`: the later one, `{}`, is taken",
+                    facts.version,
+                    spelling.flag.join(" ")
+                );
+                warnings.push(Warning::new("spelling_between", text));
+                spelling
+            }
+            Choice::Gone => {
+                faults.push(
+                    Fault::new("unsupported", key, format!("{engine} {} has no such setting", facts.version))
+                        .help("other versions have it: take it out, or change the version"),
+                );
+                continue;
+            }
+            Choice::NotHere => continue,
+        };
+        match spelling.spell(value) {
+            Ok(words) => {
+                env.extend(words.env);
+                if !words.words.is_empty() {
+                    spelled.push(json!({"key": key, "words": words.words}));
+                }
+            }
+            Err(unknown) => faults.push(
+                Fault::new("unsupported", key, format!("{engine} has no `{}`", settings::plain(value)))
+                    .help(format!("it has `{}`", unknown.known.join("`, `"))),
+            ),
+        }
+    }
+    spelled
+}
+
+/// A flag's name as it is written on the command line.
+fn dashed(name: &str) -> String {
+    match name.chars().count() {
+        _ if name.starts_with('-') => name.to_owned(),
+        1 => format!("-{name}"),
+        _ => format!("--{name}"),
+    }
+}
+
+fn owned(definition: &Definition, flag: &str, key: String, faults: &mut Vec<Fault>) {
+    let Some(owner) = definition.owner(flag) else { return };
+    let fault = Fault::new("owned_flag", key, format!("`{flag}` is given by orch itself"));
+    faults.push(match owner {
+        Owner::Setting("derived.pool_tokens") => {
+            fault.help("set `context_length` (for one request) and `max_running_requests`: the pool follows from them")
+        }
+        Owner::Setting("instrument") => fault.help("`instrument: on` gives it, `instrument: off` leaves it out"),
+        Owner::Setting("host") => fault.help("the server listens where orch can reach it and nobody else: take it out"),
+        Owner::Setting(key) => fault.help(format!("set `{key}` instead")),
+        Owner::Orch => fault.help("take it out: orch could not find, prove or measure the server with another value"),
+    });
+}
+
+fn flags(profile: &Profile, definition: &Definition, faults: &mut Vec<Fault>) -> Vec<Value> {
+    let mut spelled = Vec::new();
+    for (name, value) in &profile.flags {
+        let flag = dashed(name);
+        owned(definition, &flag, format!("flags.{name}"), faults);
+        let words = match value {
+            Flag::Switch(false) => continue,
+            Flag::Switch(true) => vec![flag],
+            Flag::Value(value) => vec![flag, value.clone()],
+            Flag::List(values) if definition.flags.follow.contains(&flag) => {
+                std::iter::once(flag).chain(values.clone()).collect()
+            }
+            Flag::List(values) => values.iter().flat_map(|value| [flag.clone(), value.clone()]).collect(),
+        };
+        spelled.push(json!({"name": name, "words": words}));
+    }
+    spelled
+}
+
+fn args(profile: &Profile, definition: &Definition, faults: &mut Vec<Fault>) {
+    for (place, word) in profile.args.iter().enumerate() {
+        let flag = word.split_once('=').map_or(word.as_str(), |(flag, _)| flag);
+        if flag.starts_with('-') {
+            owned(definition, flag, format!("args[{place}]"), faults);
+        }
+    }
+}
+
+/// The definition's own words, but for flags that the profile gives.
+fn defaults(profile: &Profile, definition: &Definition) -> Vec<Value> {
+    let given: Vec<String> = profile
+        .flags
+        .keys()
+        .map(|name| dashed(name))
+        .chain(profile.args.iter().map(|word| word.split_once('=').map_or(word.clone(), |(flag, _)| flag.to_owned())))
+        .collect();
+    let open = definition
+        .defaults
+        .iter()
+        .filter(|words| !given.contains(&words.flag) && !words.aliases.iter().any(|alias| given.contains(alias)));
+    open.map(|words| {
+        let all: Vec<&String> = std::iter::once(&words.flag).chain(&words.value).collect();
+        json!({"flag": words.flag, "words": all})
+    })
+    .collect()
+}
+
+/// The program: as found; else in the environment; else by its name.
+fn executable(profile: &Profile, definition: &Definition, facts: &Facts, faults: &mut Vec<Fault>) -> Option<String> {
+    if profile.engine.kind == EngineKind::Command {
+        return None;
+    }
+    let name = facts.executable.as_ref().or(profile.engine.executable.as_ref()).or(definition.executable.as_ref());
+    let Some(name) = name else {
+        faults.push(Fault::new(
+            "no_executable",
+            "engine.executable",
+            "neither the profile nor the engine's definition names a program",
+        ));
+        return None;
+    };
+    Some(match &facts.environment {
+        Some(environment) => in_environment(environment, name).to_string_lossy().into_owned(),
+        None => name.clone(),
+    })
+}
+
+/// A name is in `bin/`, a relative path begins at the environment, an absolute one stays.
+pub(crate) fn in_environment(environment: &Path, name: &str) -> PathBuf {
+    if name.contains('/') { environment.join(name) } else { environment.join("bin").join(name) }
+}
+
+/// The words of `kind: command`, with `{port}`, `{model}` and `{host}` filled in.
+fn own_command(profile: &Profile, values: &Settings) -> Vec<String> {
+    let value = |key: &str| values.get(key).map(settings::plain).unwrap_or_default();
+    let (port, model, host) = (value("port"), value("model.path"), value("host"));
+    profile
+        .engine
+        .command
+        .iter()
+        .map(|word| fill(word, &[("{port}", &port), ("{model}", &model), ("{host}", &host)]))
+        .collect()
+}
+
+/// One pass, so that what was filled in is not filled again.
+fn fill(word: &str, with: &[(&str, &str)]) -> String {
+    let mut text = String::new();
+    let mut rest = word;
+    while let Some(at) = rest.find('{') {
+        text.push_str(&rest[..at]);
+        rest = &rest[at..];
+        match with.iter().find(|(name, _)| rest.starts_with(name)) {
+            Some((name, value)) => {
+                text.push_str(value);
+                rest = &rest[name.len()..];
+            }
+            None => {
+                text.push('{');
+                rest = &rest[1..];
+            }
+        }
+    }
+    text + rest
+}
+
+/// Settings as nested fields: `model.path` is `path` of `model`.
+fn named(settings: &Settings) -> Map<String, Value> {
+    let mut context = Map::new();
+    for (key, value) in settings {
+        match key.split_once('.') {
+            None => {
+                context.insert(key.clone(), value.clone());
+            }
+            Some((group, field)) => {
+                if let Value::Object(fields) = context.entry(group).or_insert_with(|| json!({})) {
+                    fields.insert(field.to_owned(), value.clone());
+                }
+            }
+        }
+    }
+    context
+}
+
+/// A word with a NUL byte cannot be given to a process.
+fn no_nul(context: &Map<String, Value>, env: &BTreeMap<String, String>, faults: &mut Vec<Fault>) {
+    let mut check = |key: String, value: &Value| {
+        if has_nul(value) {
+            faults.push(Fault::new("nul", key, "holds a NUL byte, which no command line can carry"));
+        }
+    };
+    for (group, value) in context {
+        match (group.as_str(), value) {
+            // The values of settings once more, spelled.
+            ("settings", _) => {}
+            ("flags", Value::Array(flags)) => {
+                flags.iter().for_each(|flag| check(format!("flags.{}", settings::plain(&flag["name"])), flag));
+            }
+            ("args", Value::Array(words)) => {
+                words.iter().enumerate().for_each(|(place, word)| check(format!("args[{place}]"), word));
+            }
+            ("command", Value::Array(words)) => {
+                words.iter().enumerate().for_each(|(place, word)| check(format!("engine.command[{place}]"), word));
+            }
+            ("executable", _) => check("engine.executable".to_owned(), value),
+            (_, Value::Object(fields)) => {
+                fields.iter().for_each(|(field, value)| check(format!("{group}.{field}"), value));
+            }
+            _ => check(group.clone(), value),
+        }
+    }
+    for (name, value) in env {
+        if value.contains('\0') {
+            faults.push(Fault::new("nul", format!("env.{name}"), "holds a NUL byte, which no environment can carry"));
+        }
+    }
+}
+
+fn has_nul(value: &Value) -> bool {
+    match value {
+        Value::String(text) => text.contains('\0'),
+        Value::Array(items) => items.iter().any(has_nul),
+        Value::Object(fields) => fields.values().any(has_nul),
+        _ => false,
+    }
+}

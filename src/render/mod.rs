@@ -1,0 +1,24 @@
+//! From a profile and the facts of a place to a plan. Pure: nothing here touches a file, a process or the network.
+
+mod assume;
+mod command;
+mod fault;
+mod identity;
+mod logic;
+mod make;
+mod plan;
+mod steps;
+#[cfg(test)]
+mod tests;
+
+pub use assume::{Assumed, assume};
+pub(crate) use command::in_environment;
+pub use fault::Fault;
+pub use fault::NOT_YET;
+pub use make::plan;
+pub use plan::*;
+
+/// `package:NAME/FILE` as a path inside the environment that `engine.install` made.
+pub fn packaged(path: &str, environment: Option<&std::path::Path>) -> Option<std::path::PathBuf> {
+    Some(environment?.join("site-packages").join(path.strip_prefix("package:")?))
+}

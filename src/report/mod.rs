@@ -1,0 +1,10 @@
+//! What a person sees: the live view, tables. Reads events and records only.
+
+pub mod live;
+pub mod number;
+pub mod record;
+pub mod run;
+pub mod table;
+pub mod text;
+
+pub use table::{Align, Table};

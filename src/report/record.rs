@@ -1,0 +1,275 @@
+//! A record in words and tables: what a person wants to know of a run, the verdict first.
+
+use std::fmt::Write;
+
+use super::number::{self, ABSENT};
+use super::table::{Align, Table};
+use crate::measure::Percentile;
+use crate::record::model::{Comparison, Reason, Record, Startup, StepResult, Verdict, VerdictKind};
+
+/// The word of a verdict for people.
+pub fn word(kind: VerdictKind) -> &'static str {
+    match kind {
+        VerdictKind::Failed => "failed",
+        VerdictKind::Invalid => "invalid",
+        VerdictKind::Regressed => "regressed",
+        VerdictKind::HostChanged => "host changed",
+        VerdictKind::Inconclusive => "inconclusive",
+        VerdictKind::Improved => "improved",
+        VerdictKind::Ok => "ok",
+        VerdictKind::NoBaseline => "no baseline",
+    }
+}
+
+/// The verdict: its word, then each reason on a line of its own.
+pub fn verdict(verdict: &Verdict) -> String {
+    let mut text = format!("{}\n", word(verdict.kind).to_uppercase());
+    if let Some(cause) = &verdict.cause {
+        let _ = writeln!(text, "  {}", number::plain(&cause.sentence));
+    }
+    let (differs, reasons): (Vec<&Reason>, Vec<&Reason>) =
+        verdict.reasons.iter().partition(|reason| reason.id == "differs");
+    for reason in reasons {
+        let _ = writeln!(text, "  {}", number::plain(&reason.text));
+    }
+    if !differs.is_empty() {
+        text.push_str("differs from the baseline, which need not be the cause:\n");
+    }
+    for reason in differs {
+        let _ = writeln!(text, "  {}", number::plain(&reason.text));
+    }
+    text
+}
+
+/// The steps with their headline numbers; empty without steps.
+pub fn steps(steps: &[StepResult]) -> String {
+    if steps.is_empty() {
+        return String::new();
+    }
+    let right = Align::Right;
+    let mut table = Table::new(&[
+        ("step", Align::Left),
+        ("requests", right),
+        ("decode\ntok/s/u", right),
+        ("total\ntok/s", right),
+        ("TTFT\np50 ms", right),
+        ("TTFT\np99 ms", right),
+        ("TPOT\np50 ms", right),
+        ("E2E\np50 ms", right),
+        ("", Align::Left),
+    ]);
+    for step in steps {
+        let number = |id: &str| number::metric(step.metrics.get(id));
+        let percentile = |id: &str, which| number::percentile(step.metrics.get(id), which);
+        table.row([
+            step.name.clone(),
+            requests(step),
+            number("decode_tokens_per_s_per_user"),
+            number("output_tokens_per_s"),
+            percentile("ttft_ms", Percentile::P50),
+            percentile("ttft_ms", Percentile::P99),
+            percentile("tpot_ms", Percentile::P50),
+            percentile("e2e_ms", Percentile::P50),
+            (if step.valid { "" } else { "not valid" }).to_owned(),
+        ]);
+    }
+    let mut text = table.to_string();
+    if text.contains(number::NOT_CARRIED) {
+        text.push_str(number::NOT_CARRIED_NOTE);
+        text.push('\n');
+    }
+    text
+}
+
+fn requests(step: &StepResult) -> String {
+    match step.counts.failed {
+        0 => number::count(step.counts.ok),
+        failed => format!("{}, {} failed", number::count(step.counts.ok), number::count(failed)),
+    }
+}
+
+/// How a metric is called in tables, with its unit.
+pub fn label(id: &str) -> String {
+    let known = match id {
+        "output_tokens_per_s" => "total tok/s",
+        "decode_tokens_per_s_per_user" => "decode tok/s/u",
+        "startup_s" => "ready s",
+        _ => "",
+    };
+    if !known.is_empty() {
+        return known.to_owned();
+    }
+    let (name, part) = id.split_once('.').unwrap_or((id, ""));
+    match name.strip_suffix("_ms") {
+        Some(short @ ("ttft" | "tpot" | "itl" | "e2e")) => {
+            format!("{} {part} ms", short.to_uppercase()).replace("  ", " ")
+        }
+        _ => id.to_owned(),
+    }
+}
+
+/// Metric by metric, what it was compared with; empty without comparisons.
+pub fn comparisons(all: &[Comparison]) -> String {
+    if all.is_empty() {
+        return String::new();
+    }
+    let right = Align::Right;
+    let mut table = Table::new(&[
+        ("step", Align::Left),
+        ("metric", Align::Left),
+        ("now", right),
+        ("before", right),
+        ("change", right),
+        ("can see", right),
+        ("", Align::Left),
+    ]);
+    for each in all {
+        table.row([
+            each.step.clone(),
+            label(&each.metric),
+            number::optional(each.now),
+            number::optional(each.was),
+            number::change(each.change_ratio),
+            number::share(each.can_see_ratio),
+            match each.verdict {
+                VerdictKind::NoBaseline => "not judged".to_owned(),
+                kind => word(kind).to_owned(),
+            },
+        ]);
+    }
+    let mut text = table.to_string();
+    if all.iter().any(|each| each.verdict == VerdictKind::NoBaseline) {
+        text.push_str("not judged: the caches were not alike, or it is not known whether they were\n");
+    }
+    text
+}
+
+/// A run as a whole. `running`: an orch is at it now.
+pub fn whole(record: &Record, short: &str, running: bool) -> String {
+    let mut text = head(record, short);
+    text.push('\n');
+    if running {
+        text.push_str("RUNNING\n  its record is not complete yet\n");
+    } else {
+        text.push_str(&verdict(&record.verdict));
+    }
+    if let Some(failure) = &record.failure {
+        let _ = writeln!(text, "\nfailure    {} in {}: {}", failure.kind, failure.stage, number::plain(&failure.text));
+        if let Some(line) = &failure.line {
+            let place = failure.line_no.map(|number| format!("server.log:{number}  ")).unwrap_or_default();
+            let _ = writeln!(text, "  line     {place}{}", number::plain(line));
+        }
+        if let Some(remedy) = &failure.remedy {
+            let _ = writeln!(text, "  do       {}", number::plain(remedy));
+        }
+    }
+    let warnings = record.warnings.iter().map(|warning| format!("  {}\n", number::plain(&warning.text))).collect();
+    let sections = [
+        ("", steps(&record.steps)),
+        ("against the baseline", comparisons(&record.comparisons)),
+        ("start-up", record.startup.as_ref().map(startup).unwrap_or_default()),
+        ("asked and effective", effective(record)),
+        ("warnings", warnings),
+        ("command", command(&record.command)),
+        ("left on the host", left(record)),
+    ];
+    for (title, section) in sections {
+        if !section.is_empty() {
+            let title = if title.is_empty() { String::new() } else { format!("{title}\n") };
+            let _ = write!(text, "\n{title}{section}");
+        }
+    }
+    text
+}
+
+fn head(record: &Record, short: &str) -> String {
+    let name = record.profile.get("name").and_then(|name| name.as_str()).unwrap_or(&record.series);
+    let engine = match &record.engine {
+        Some(engine) if engine.simulated => format!(", {} {} (simulated)", engine.kind, engine.version),
+        Some(engine) => format!(", {} {}", engine.kind, engine.version),
+        None => String::new(),
+    };
+    let began = record.started_at.strftime("%Y-%m-%d %H:%M:%S UTC");
+    let took = record.ended_at.map(|end| {
+        let seconds = end.duration_since(record.started_at).as_secs_f64().max(0.0);
+        format!(", took {}", crate::units::duration_text(std::time::Duration::from_secs(seconds.round() as u64)))
+    });
+    format!(
+        "{short}  {name} on {} ({}){engine}\n{}\nbegan {began}{}, series {}, orch {}\n",
+        record.host.name,
+        record.host.hardware,
+        record.id,
+        took.unwrap_or_default(),
+        record.series,
+        record.orch.version
+    )
+}
+
+fn startup(startup: &Startup) -> String {
+    let mut table = Table::new(&[("phase", Align::Left), ("s", Align::Right), ("free GB by rank", Align::Left)]);
+    let free = |phase: &str| {
+        let points = startup.memory.iter().filter(|point| point.phase == phase);
+        points.map(|point| format!("{}: {}", point.rank, number::amount(point.free_gb))).collect::<Vec<_>>().join("  ")
+    };
+    for phase in &startup.phases {
+        table.row([phase.name.clone(), number::amount(phase.s), free(&phase.name)]);
+    }
+    let caches: Vec<String> = [("weights", &startup.weights_cache), ("jit", &startup.jit_cache)]
+        .into_iter()
+        .filter_map(|(name, state)| state.as_ref().map(|state| format!("{name} cache {state}")))
+        .collect();
+    table.row(["ready".to_owned(), number::optional(startup.ready_s), caches.join(", ")]);
+    table.to_string()
+}
+
+fn effective(record: &Record) -> String {
+    if record.effective.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&[
+        ("", Align::Left),
+        ("setting", Align::Left),
+        ("asked", Align::Right),
+        ("effective", Align::Right),
+    ]);
+    for each in &record.effective {
+        let text = |value: &Option<serde_json::Value>| match value {
+            Some(serde_json::Value::String(text)) => text.clone(),
+            Some(value) => match value.as_u64() {
+                Some(value) => number::count(value),
+                None => value.to_string(),
+            },
+            None => ABSENT.to_owned(),
+        };
+        let differs = each.asked.is_some() && each.read.is_some() && each.asked != each.read;
+        table.row([if differs { "!" } else { "" }.to_owned(), each.key.clone(), text(&each.asked), text(&each.read)]);
+    }
+    table.to_string()
+}
+
+/// One flag a line, so that it can be read; `command.txt` has it in one piece.
+fn command(words: &[String]) -> String {
+    let mut text = String::new();
+    for (index, word) in words.iter().enumerate() {
+        let quoted = number::plain(&shell_words::quote(word));
+        if index == 0 {
+            let _ = write!(text, "  {quoted}");
+        } else if word.starts_with('-') {
+            let _ = write!(text, " \\\n    {quoted}");
+        } else {
+            let _ = write!(text, " {quoted}");
+        }
+    }
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+fn left(record: &Record) -> String {
+    record.left.as_ref().map_or_else(String::new, |left| {
+        let gpu = left.gpu_mib.map(|mib| format!(", {} MiB of device memory", number::count(mib)));
+        let processes = if left.processes == 1 { "process" } else { "processes" };
+        format!("  {} {processes}{}\n", number::count(left.processes), gpu.unwrap_or_default())
+    })
+}

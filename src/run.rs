@@ -1,0 +1,315 @@
+//! The story of a run, from a profile to a judged record.
+//!
+//! Each stage gives a plain value to the next. Whatever ends a stage early, a server that was started is stopped by the
+//! one way out, and the record says how far the run came.
+
+mod bench;
+mod endpoint;
+mod error;
+mod honoured;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::compare;
+use crate::engine::Definition;
+use crate::event::{Emit, Event, PlannedStep, Scope};
+use crate::gate::{self, LogGrammar};
+use crate::launch::{self, Exited, Lease, Server, WorkFolder};
+use crate::load::{Options, Target};
+use crate::preflight;
+use crate::profile::{EngineKind, Profile};
+use crate::record::model::{Failure, Left, Record, StepResult};
+use crate::record::{Baseline, RunFolder, Store};
+use crate::render::{self, Facts, Plan, Rank, Readiness, Warning};
+
+pub use bench::{Bench, Files};
+pub use endpoint::bench;
+pub use error::RunError;
+use error::Stop;
+pub use honoured::not_yet;
+
+/// What is to be run.
+pub struct Job<'a> {
+    /// The profile.
+    pub profile: &'a Profile,
+    /// Its engine's definition.
+    pub definition: &'a Definition,
+    /// Values of the profile's secrets.
+    pub secrets: &'a BTreeMap<String, String>,
+    /// The program that is started as the server's supervisor: orch itself.
+    pub orch: &'a Path,
+    /// How long runs of this series usually take to be ready, in seconds.
+    pub usual_ready_s: Option<f64>,
+    /// Judged against this run instead of the baseline.
+    pub against: Option<&'a Record>,
+}
+
+/// Where it runs, and what may end it.
+pub struct Context<'a> {
+    /// What of ours runs on this machine.
+    pub work: &'a WorkFolder,
+    /// Where records are kept.
+    pub store: &'a Store,
+    /// This run's own folder, with its journal.
+    pub folder: &'a RunFolder,
+    /// Time.
+    pub clock: &'a Clock,
+    /// Cancelled when the run shall end now, in order.
+    pub interrupt: &'a CancellationToken,
+    /// Where the server's output goes.
+    pub server_log: &'a Path,
+    /// Told of the server as soon as there is one, so that a second interrupt can cut its stop short.
+    pub on_server: &'a (dyn Fn(launch::Hurry) + Sync),
+}
+
+/// Runs it. The record is written whatever happens, and says what happened; an error here means that it could not be
+/// written, and the run was ended for that.
+pub async fn run(job: &Job<'_>, cx: &Context<'_>) -> Result<Record, RunError> {
+    // Until a server is started nothing can be left of it.
+    let mut left = Some(Left::default());
+    let ended = stages(job, cx, &mut left).await;
+    let failure = match ended {
+        Ok(()) | Err(Stop::Interrupted) => None,
+        Err(Stop::Failed(failure)) => Some(*failure),
+        Err(Stop::Error(error)) => return Err(error),
+    };
+    let complete = judge(failure, job.against, cx.store, cx.folder)?;
+    cx.folder.journal.emit(Scope::Run, Event::RunEnded { complete, left })?;
+    cx.folder.save()?;
+    Ok(cx.folder.record())
+}
+
+/// Everything between the beginning of a run and its verdict.
+async fn stages(job: &Job<'_>, cx: &Context<'_>, left: &mut Option<Left>) -> Result<(), Stop> {
+    let log = &cx.folder.journal;
+    let facts = until(cx.interrupt, preflight::look(job.profile, &job.definition.facts, cx.work, log)).await??;
+    let plan = plan(job, &facts, cx)?;
+    let head = head(&plan)?;
+    let settings = settings(&cx.folder.record().profile);
+    let grammar =
+        LogGrammar::new(&job.definition.log).map_err(Stop::grammar)?.with_settings(settings).with_secrets(job.secrets);
+    // Nobody else measures on this host from here to the end: also a start under load would make it slower.
+    let _alone = match job.profile.share {
+        true => None,
+        false => Some(cx.work.measure(&format!("run {} (pid {})", cx.folder.id(), std::process::id()))?),
+    };
+    *left = None;
+    // Not cut short by an interrupt: it takes a moment, and half a start would have to be found again to be undone.
+    let server = match launch::start(start(job, &plan, head, facts.port, cx), cx.work, log).await {
+        Ok(server) => server,
+        Err(error) => {
+            // A start that fails takes back what it began, or says what it could not end.
+            *left = nothing_runs(cx).then(Left::default);
+            return Err(error.into());
+        }
+    };
+    (cx.on_server)(server.hurry());
+    let worked = serve(&server, job, &plan, &grammar, cx).await;
+    let why = match &worked {
+        Ok(()) => "done",
+        Err(Stop::Interrupted) => "interrupted",
+        Err(Stop::Failed(_) | Stop::Error(_)) => "failed",
+    };
+    match server.release(log, why).await {
+        Ok(found) => *left = Some(found),
+        Err(error) => {
+            log.emit(Scope::Run, Event::Warning(Warning::new("release_failed", error.to_string())))?;
+            // Why the work ended early matters more than that the end was hard.
+            return worked.and(Err(error.into()));
+        }
+    }
+    worked
+}
+
+/// Whether nothing of this run is listed.
+fn nothing_runs(cx: &Context<'_>) -> bool {
+    let run = cx.folder.id().as_str();
+    launch::list(cx.work).is_ok_and(|all| all.iter().all(|listed| listed.run != run || !listed.lives()))
+}
+
+/// What is done on a server that runs.
+async fn serve(
+    server: &Server,
+    job: &Job<'_>,
+    plan: &Plan,
+    grammar: &LogGrammar,
+    cx: &Context<'_>,
+) -> Result<(), Stop> {
+    let log = &cx.folder.journal;
+    let readiness =
+        Readiness { timeout_s: Some(limit_s(&plan.readiness, job.usual_ready_s)), ..plan.readiness.clone() };
+    let waiting = gate::wait(server, cx.server_log, &readiness, grammar, cx.clock, log);
+    let ready = until(cx.interrupt, waiting).await??;
+    let asked = cx.folder.record().profile;
+    until(cx.interrupt, gate::read_back(&ready.base_url, &job.definition.readback, &asked, log)).await??;
+    let ready_lines = ready.log_lines;
+    let target = Target { base_url: ready.base_url, model: Some(ready.model), headers: Vec::new() };
+    let options = Options { ask_usage: job.profile.instrument, ..Options::default() };
+    let halt = cx.interrupt.child_token();
+    let bench = Bench {
+        target: &target,
+        options: &options,
+        clock: cx.clock,
+        interrupt: &halt,
+        log,
+        load_path: "beside",
+        keep_chunks: false,
+        keep_partial: false,
+    };
+    let mut files = Files::in_folder(cx.folder.path(), cx.clock).map_err(RunError::from)?;
+    for step in &plan.steps {
+        let exited = {
+            let measuring = bench::measure_step(&bench, step, &mut files);
+            tokio::pin!(measuring);
+            tokio::select! {
+                // The server's end comes first: it explains the failures of the requests that it cut off.
+                biased;
+                exited = server.exited() => {
+                    halt.cancel();
+                    // The rows of what was measured until then are kept.
+                    if let Err(Stop::Error(error)) = measuring.await {
+                        return Err(error.into());
+                    }
+                    Some(exited)
+                }
+                result = &mut measuring => gone_with_failures(server, &result?).await,
+            }
+        };
+        if let Some(exited) = exited {
+            server.tell_exit(exited, log)?;
+            return Err(error::died_under_load(&step.name, &exited, cx.server_log, ready_lines, grammar));
+        }
+    }
+    Ok(())
+}
+
+/// The limit of the start, in seconds: the profile's, else three times the usual and at least 20 minutes.
+fn limit_s(readiness: &Readiness, usual_ready_s: Option<f64>) -> f64 {
+    const LEAST_S: f64 = 20.0 * 60.0;
+    readiness.timeout_s.unwrap_or_else(|| usual_ready_s.map_or(LEAST_S, |usual| (3.0 * usual).max(LEAST_S)))
+}
+
+/// Requests that fail because their server is ending may all be over before its end is noticed.
+async fn gone_with_failures(server: &Server, result: &StepResult) -> Option<Exited> {
+    if result.counts.failed == 0 {
+        return server.has_exited();
+    }
+    tokio::time::timeout(LAST_BREATH, server.exited()).await.ok()
+}
+
+/// How long a server that failed requests may take to be gone.
+const LAST_BREATH: Duration = Duration::from_millis(500);
+
+/// The profile's keys, dotted, for remedies that name them.
+fn settings(profile: &Value) -> BTreeMap<String, String> {
+    fn walk(path: &str, value: &Value, into: &mut BTreeMap<String, String>) {
+        match value {
+            Value::Object(map) => map.iter().for_each(|(key, value)| {
+                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                walk(&path, value, into);
+            }),
+            Value::String(text) => drop(into.insert(path.to_owned(), text.clone())),
+            Value::Null | Value::Array(_) => {}
+            other => drop(into.insert(path.to_owned(), other.to_string())),
+        }
+    }
+    let mut settings = BTreeMap::new();
+    walk("", profile, &mut settings);
+    settings
+}
+
+/// Plans with what was found, and writes the plan down.
+fn plan(job: &Job<'_>, facts: &Facts, cx: &Context<'_>) -> Result<Plan, Stop> {
+    let log = &cx.folder.journal;
+    let plan = render::plan(job.profile, job.definition, facts).map_err(Stop::faults)?;
+    let head = head(&plan)?;
+    cx.folder.write_command(&head.argv)?;
+    let steps =
+        plan.steps.iter().map(|step| PlannedStep { name: step.name.clone(), workload: step.workload.hash.clone() });
+    log.emit(
+        Scope::Run,
+        Event::Planned {
+            engine: plan.engine.clone(),
+            simulated: plan.engine.kind == EngineKind::Sim,
+            command: head.argv.clone(),
+            env: head.env.clone(),
+            steps: steps.collect(),
+            provenance: BTreeMap::new(),
+        },
+    )?;
+    for warning in &plan.warnings {
+        log.emit(Scope::Run, Event::Warning(warning.clone()))?;
+    }
+    Ok(plan)
+}
+
+/// The rank that answers requests.
+fn head(plan: &Plan) -> Result<&Rank, Stop> {
+    plan.ranks.iter().find(|rank| rank.head).ok_or_else(|| Stop::faults(Vec::new()))
+}
+
+fn start<'a>(job: &'a Job<'_>, plan: &'a Plan, head: &'a Rank, port: u16, cx: &'a Context<'_>) -> launch::Start<'a> {
+    launch::Start {
+        run: cx.folder.id().as_str(),
+        rank: head,
+        stop: &plan.stop,
+        abandon: job.profile.launch.abandon,
+        leases: vec![Lease::Port(port)],
+        log: cx.server_log,
+        secrets: job.secrets.clone(),
+        orch: job.orch,
+    }
+}
+
+/// The verdict, from the record as it is and the baseline that holds.
+///
+/// Returns whether the run is complete.
+fn judge(
+    failure: Option<Failure>,
+    against: Option<&Record>,
+    store: &Store,
+    folder: &RunFolder,
+) -> Result<bool, RunError> {
+    let log = &folder.journal;
+    let mut record = log.state().to_judge();
+    record.failure = failure.clone();
+    let complete = record.complete && failure.is_none();
+    let baseline = match against {
+        Some(run) => Baseline::of(vec![run.clone()]),
+        None => {
+            // What was measured is not lost for a baseline that cannot be read.
+            let (baseline, warnings) = store.baseline_for(&record).unwrap_or_else(|error| {
+                (Baseline::default(), vec![Warning::new("baseline_unreadable", error.to_string())])
+            });
+            for warning in warnings {
+                log.emit(Scope::Run, Event::Warning(warning))?;
+            }
+            baseline
+        }
+    };
+    let judgement = compare::judge(&record, Some(&baseline), &compare::tolerances(&record));
+    log.emit(
+        Scope::Run,
+        Event::Judged {
+            verdict: judgement.verdict,
+            comparisons: judgement.comparisons,
+            failure: failure.map(Box::new),
+        },
+    )?;
+    Ok(complete)
+}
+
+/// Waits for `work`, or for the interrupt.
+async fn until<T>(interrupt: &CancellationToken, work: impl Future<Output = T>) -> Result<T, Stop> {
+    tokio::select! {
+        biased;
+        () = interrupt.cancelled() => Err(Stop::Interrupted),
+        done = work => Ok(done),
+    }
+}

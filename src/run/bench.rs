@@ -1,0 +1,168 @@
+//! One step: sent, measured, summed up, written down.
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use tokio_util::sync::CancellationToken;
+
+use super::error::{RunError, Stop};
+use crate::clock::Clock;
+use crate::event::{Emit, EmitError, Event, Scope};
+use crate::load::{self, Options, Part, Progress, Target};
+use crate::measure::{self, FileError, HistogramLog, Measured, Row, RowWriter};
+use crate::record::model::StepResult;
+use crate::render::{Step, Warning};
+
+/// What a step needs beside itself.
+pub struct Bench<'a> {
+    /// Who is asked.
+    pub target: &'a Target,
+    /// How.
+    pub options: &'a Options,
+    /// Time.
+    pub clock: &'a Clock,
+    /// Cancelled when the step shall end now, in order.
+    pub interrupt: &'a CancellationToken,
+    /// Where the events go.
+    pub log: &'a dyn Emit,
+    /// Where the load comes from, as the record has it: `beside`, `direct` or `tunnel`.
+    pub load_path: &'a str,
+    /// Whether a request's row holds each of its chunks.
+    pub keep_chunks: bool,
+    /// Whether a step that an interrupt cut short leaves a result, which is not valid. Where the run can be resumed it
+    /// leaves none, and is measured again.
+    pub keep_partial: bool,
+}
+
+/// The files that steps are written to, beside the journal.
+#[derive(Debug, Default)]
+pub struct Files {
+    rows: Vec<RowWriter>,
+    histograms: Option<HistogramLog>,
+}
+
+impl Files {
+    /// `requests.jsonl.zst` and `histograms.hlog` in a run's folder.
+    pub fn in_folder(folder: &Path, clock: &Clock) -> Result<Self, FileError> {
+        let rows = RowWriter::compressed(&folder.join("requests.jsonl.zst"))?;
+        let histograms = HistogramLog::create(&folder.join("histograms.hlog"), origin(clock))?;
+        Ok(Files { rows: vec![rows], histograms: Some(histograms) })
+    }
+
+    /// Also writes the rows as plain lines to a file of the user's own.
+    pub fn also(&mut self, rows: RowWriter) {
+        self.rows.push(rows);
+    }
+
+    fn write(&mut self, rows: &[Row]) -> Result<(), FileError> {
+        self.rows.iter_mut().try_for_each(|file| file.write(rows.iter().cloned()))
+    }
+}
+
+/// The wall-clock time of the clock's moment 0.
+fn origin(clock: &Clock) -> SystemTime {
+    let since_epoch = Duration::try_from(clock.now().as_duration()).unwrap_or_default();
+    let now = SystemTime::UNIX_EPOCH + since_epoch;
+    now.checked_sub(Duration::from_nanos(clock.nanos())).unwrap_or(now)
+}
+
+/// Measures a step and says so; the result is in the journal when this returns.
+pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Files) -> Result<StepResult, Stop> {
+    let scope = Scope::Step(step.name.clone());
+    let halt = bench.interrupt.child_token();
+    let mut told = Told { bench, scope: scope.clone(), files, broken: None, part: None, last: (0, 0.0) };
+    let measured = load::run_step(bench.target, step, bench.clock, &halt, bench.options, &mut |progress| {
+        if let Err(error) = told.tell(&progress)
+            && told.broken.is_none()
+        {
+            // Nothing more may be measured that cannot be written down.
+            told.broken = Some(error);
+            halt.cancel();
+        }
+    })
+    .await;
+    if let Some(error) = told.broken {
+        return Err(error.into());
+    }
+    let measured = measured?;
+    if let Some(log) = &mut files.histograms {
+        log.add(&step.name, &measured).map_err(RunError::from)?;
+    }
+    let (result, warnings) = result(bench, step, &measured);
+    for warning in warnings {
+        bench.log.emit(scope.clone(), Event::Warning(warning))?;
+    }
+    let interrupted = measured.interrupted && bench.interrupt.is_cancelled();
+    if !interrupted || bench.keep_partial {
+        bench.log.emit(scope, Event::StepEnded { result: Box::new(result.clone()) })?;
+    }
+    if interrupted { Err(Stop::Interrupted) } else { Ok(result) }
+}
+
+fn result(bench: &Bench<'_>, step: &Step, measured: &Measured) -> (StepResult, Vec<Warning>) {
+    let summary = measure::summarize(measured, step);
+    let result = StepResult {
+        name: step.name.clone(),
+        valid: summary.reasons.is_empty(),
+        reasons: summary.reasons,
+        workload: step.workload.hash.clone(),
+        workload_name: step.workload.name.clone(),
+        load: step.load.clone(),
+        load_path: bench.load_path.to_owned(),
+        counts: summary.counts,
+        errors: measure::standard_errors(measured, &summary.metrics),
+        metrics: summary.metrics,
+        counters: Default::default(),
+    };
+    (result, summary.warnings)
+}
+
+/// Turns progress into events and rows.
+struct Told<'a, 'b> {
+    bench: &'a Bench<'b>,
+    scope: Scope,
+    files: &'a mut Files,
+    broken: Option<RunError>,
+    part: Option<Part>,
+    /// Requests done and seconds gone in the part that is on.
+    last: (u64, f64),
+}
+
+impl Told<'_, '_> {
+    fn tell(&mut self, progress: &Progress<'_>) -> Result<(), RunError> {
+        if self.part != Some(progress.part) {
+            self.began(progress)?;
+        }
+        self.last = (progress.done, progress.elapsed_s);
+        if progress.part == Part::Measured && !progress.finished.is_empty() {
+            let Scope::Step(step) = &self.scope else { return Ok(()) };
+            let rows: Vec<Row> =
+                progress.finished.iter().map(|timeline| Row::of(timeline, step, self.bench.keep_chunks)).collect();
+            self.files.write(&rows)?;
+        }
+        Ok(self.emit(Event::LoadProgress {
+            done: progress.done,
+            requests: progress.requests,
+            elapsed_s: progress.elapsed_s,
+            duration_s: progress.duration_s,
+            failed: progress.failed,
+            chunks_per_s: progress.chunks_per_s,
+            ttft_ms: progress.ttft_ms,
+        })?)
+    }
+
+    fn began(&mut self, progress: &Progress<'_>) -> Result<(), EmitError> {
+        if self.part.replace(progress.part) == Some(Part::Warmup) {
+            let (requests, s) = self.last;
+            self.emit(Event::WarmupEnded { requests, s })?;
+        }
+        self.emit(match progress.part {
+            Part::Warmup => Event::WarmupBegan {},
+            Part::Measured => Event::StepBegan {},
+        })
+    }
+
+    fn emit(&self, event: Event) -> Result<(), EmitError> {
+        self.bench.log.emit(self.scope.clone(), event)
+    }
+}

@@ -1,0 +1,45 @@
+//! The story of `orch bench`: an endpoint that is already up is measured, and nothing is started or stopped.
+
+use super::bench::{Bench, Files, measure_step};
+use super::error::{RunError, Stop};
+use super::judge;
+use crate::event::{Emit, Event, Scope};
+use crate::record::model::Record;
+use crate::record::{RunFolder, Store};
+use crate::render::{Step, Warning};
+
+/// Measures the steps one after the other, judges what came out, and writes it all down, whatever happens.
+pub async fn bench(
+    bench: &Bench<'_>,
+    steps: &[Step],
+    warnings: &[Warning],
+    files: &mut Files,
+    store: &Store,
+    folder: &RunFolder,
+) -> Result<Record, RunError> {
+    let log = &folder.journal;
+    for warning in warnings {
+        log.emit(Scope::Run, Event::Warning(warning.clone()))?;
+    }
+    let (mut failure, mut interrupted) = (None, false);
+    for step in steps {
+        match measure_step(bench, step, files).await {
+            Ok(_) => {}
+            Err(Stop::Interrupted) => {
+                interrupted = true;
+                break;
+            }
+            Err(Stop::Failed(what)) => {
+                failure = Some(*what);
+                break;
+            }
+            Err(Stop::Error(error)) => return Err(error),
+        }
+    }
+    // What was interrupted is not judged: its record says that it was. A signal after the last step interrupts nothing.
+    let complete = !interrupted && judge(failure, None, store, folder)?;
+    // Nothing was started here, so there is nothing that could be left.
+    log.emit(Scope::Run, Event::RunEnded { complete, left: None })?;
+    folder.save()?;
+    Ok(folder.record())
+}

@@ -1,0 +1,34 @@
+//! What a profile may say and this build cannot do yet. A key that is read and then left aside would be a lie in the
+//! record: such a run is refused before anything is started.
+
+use crate::profile::{Profile, Via};
+use crate::render::Fault;
+
+/// One fault for each key that a run would have to leave aside.
+pub fn not_yet(profile: &Profile) -> Vec<Fault> {
+    let hooks = &profile.hooks;
+    let asked = [
+        (profile.host.is_some(), "host", "run on another host"),
+        (!profile.hosts.is_empty(), "hosts", "run on other hosts"),
+        (profile.parallel.nodes.is_some_and(|nodes| nodes > 1), "parallel.nodes", "run on several nodes"),
+        (!matches!(profile.launch.via, Via::Process), "launch.via", "start a server by anything but a process"),
+        (!profile.engine.patches.is_empty(), "engine.patches", "patch an engine"),
+        (!profile.gate.patience.is_empty(), "gate.patience", "tell a stalled phase from a slow one"),
+        (profile.repeat.starts > 1, "repeat.starts", "start a server several times"),
+        (profile.repeat.runs > 1, "repeat.runs", "measure several times on one start"),
+        (profile.suspect.is_some(), "suspect", "confirm a suspicious result"),
+        (hooks.before_launch.is_some(), "hooks.before_launch", "run hooks"),
+        (hooks.after_ready.is_some(), "hooks.after_ready", "run hooks"),
+        (hooks.after_bench.is_some(), "hooks.after_bench", "run hooks"),
+        (hooks.after_stop.is_some(), "hooks.after_stop", "run hooks"),
+        (profile.quality.is_some(), "quality", "check answers"),
+    ];
+    let mut faults: Vec<Fault> =
+        asked.into_iter().filter(|(asked, ..)| *asked).map(|(_, key, what)| Fault::not_yet(key, what)).collect();
+    for (name, bench) in profile.bench.iter().filter(|(_, bench)| !bench.rate.is_empty()) {
+        debug_assert!(bench.concurrency.is_empty(), "the profile's own rules");
+        let fault = Fault::not_yet(format!("bench.{name}.rate"), "send requests at a rate");
+        faults.push(fault.help("use `concurrency`"));
+    }
+    faults
+}

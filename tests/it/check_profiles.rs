@@ -1,0 +1,125 @@
+//! Someone checks profiles before a night's runs, or lets a machine do it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn orch(folder: &Path, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_orch")).current_dir(folder).args(arguments).output().unwrap()
+}
+
+fn folder() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("profiles")).unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join("profiles").join(name), text).unwrap();
+    write("base.yaml", "engine: sglang >=0.5.9\nmodel: Qwen/Qwen3-8B\nseries: qwen\n");
+    write(
+        "mtp.yaml",
+        "extends: base\nspeculative: {method: mtp, steps: 3}\nbench:\n  one: {use: chat-mix, concurrency: 1, requests: 8}\n",
+    );
+    write("wrong.yaml", "extends: base\nport: 0\n");
+    folder
+}
+
+#[test]
+fn profiles_that_are_right_get_a_line_each() {
+    let folder = folder();
+    let output = orch(folder.path(), &["check", "base", "profiles/mtp.yaml", "--set", "memory.fraction=0.9"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(
+        String::from_utf8(output.stdout).unwrap(),
+        "ok  base  sglang >=0.5.9, Qwen/Qwen3-8B, 0 measurements\n\
+         ok  mtp  sglang >=0.5.9, Qwen/Qwen3-8B, 1 measurement\n"
+    );
+    // Nothing is claimed of an engine that this build cannot know.
+    assert_eq!(
+        String::from_utf8(output.stderr).unwrap(),
+        "note: base: flags and settings not checked, as this build of orch has no definition of sglang\n\
+         note: profiles/mtp.yaml: flags and settings not checked, as this build of orch has no definition of sglang\n"
+    );
+}
+
+#[test]
+fn an_engine_of_the_users_own_is_checked_like_a_built_in_one() {
+    let folder = folder();
+    let engine = folder.path().join("templates/sglang");
+    std::fs::create_dir_all(&engine).unwrap();
+    std::fs::write(
+        engine.join("engine.yaml"),
+        "kind: sglang\nexecutable: sglang\nverified: [0.5.9]\nsettings: {memory.fraction: {flag: --mem-fraction-static}}\n",
+    )
+    .unwrap();
+    std::fs::write(
+        engine.join("launch.hbs"),
+        "{{executable}} {{#each settings}}{{#each words}}{{this}} {{/each}}{{/each}}",
+    )
+    .unwrap();
+    let right = orch(folder.path(), &["check", "base"]);
+    assert_eq!((right.status.code(), String::from_utf8(right.stderr).unwrap()), (Some(0), String::new()));
+    let owned = orch(folder.path(), &["check", "base", "--set", "flags.mem-fraction-static=0.9"]);
+    assert_eq!(owned.status.code(), Some(2));
+    assert!(String::from_utf8(owned.stderr).unwrap().contains("orch::render::owned_flag"));
+}
+
+#[test]
+fn a_wrong_one_among_them_is_told_and_the_others_are_checked_all_the_same() {
+    let folder = folder();
+    let output = orch(folder.path(), &["check", "wrong", "mtp"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stdout).unwrap().starts_with("ok  mtp"));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("profiles/wrong.yaml:2:7"));
+}
+
+#[test]
+fn a_machine_reads_the_same_as_json() {
+    let folder = folder();
+    let output = orch(folder.path(), &["check", "--json", "mtp", "wrong"]);
+    assert_eq!(output.status.code(), Some(2));
+    let note = "note: mtp: flags and settings not checked, as this build of orch has no definition of sglang\n";
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), note);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        report,
+        serde_json::json!({
+            "ok": false,
+            "profiles": [
+                {"profile": "mtp", "ok": true, "name": "mtp", "series": "qwen", "engine": "sglang", "engine_checked": false},
+                {"profile": "wrong", "ok": false, "name": null, "series": null, "engine": null, "engine_checked": null},
+            ],
+            "faults": [{
+                "profile": "wrong",
+                "file": "profiles/wrong.yaml",
+                "line": 2,
+                "column": 7,
+                "code": "orch::profile::out_of_range",
+                "message": "`port` is 0, and must be from 1 to 65535",
+                "help": null,
+            }],
+        })
+    );
+    std::fs::write(folder.path().join("profiles/tiny.yaml"), "engine: llamacpp\nmodel: /models/a.gguf\n").unwrap();
+    let right = orch(folder.path(), &["check", "--json", "tiny"]);
+    assert_eq!((right.status.code(), String::from_utf8(right.stderr).unwrap()), (Some(0), String::new()));
+    let report: serde_json::Value = serde_json::from_slice(&right.stdout).unwrap();
+    assert_eq!(report["profiles"][0]["engine_checked"], true);
+}
+
+#[test]
+fn a_run_without_a_profile_is_a_mistake_in_the_command() {
+    let output = orch(folder().path(), &["check"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("<PROFILE>"));
+}
+
+#[test]
+fn the_profiles_of_the_repository_are_right() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let files: Vec<String> = crate::profile_layers::orch_profiles()
+        .iter()
+        .filter(|path| crate::profile_layers::is_profile(path))
+        .map(|path| path.strip_prefix(root).unwrap().display().to_string())
+        .collect();
+    let arguments: Vec<&str> = std::iter::once("check").chain(files.iter().map(String::as_str)).collect();
+    let output = orch(root, &arguments);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert_eq!(String::from_utf8(output.stdout).unwrap().lines().count(), files.len());
+}
