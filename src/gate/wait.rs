@@ -15,7 +15,7 @@ use super::proof::{self, NoProof};
 use crate::clock::{Clock, Nanos};
 use crate::event::{Emit, EmitError, Event, Scope};
 use crate::host::{Follow, Local};
-use crate::launch::{Exited, PortOwner, Server};
+use crate::launch::{Exited, PortOwner, Watched};
 use crate::render::Readiness;
 
 /// The limit of a start that has no history.
@@ -59,7 +59,7 @@ pub struct Ready {
 
 /// Waits until a server has generated tokens, or will not. Silence alone never ends it.
 pub async fn wait(
-    server: &Server,
+    server: &dyn Watched,
     log: &Path,
     readiness: &Readiness,
     grammar: &LogGrammar,
@@ -72,7 +72,7 @@ pub async fn wait(
 /// [`wait`], at another pace.
 pub async fn wait_at(
     pace: Pace,
-    server: &Server,
+    server: &dyn Watched,
     log: &Path,
     readiness: &Readiness,
     grammar: &LogGrammar,
@@ -299,7 +299,7 @@ struct Unfit {
 /// Asks, round after round, until there is a proof.
 struct Prober<'a> {
     pace: Pace,
-    server: &'a Server,
+    server: &'a dyn Watched,
     readiness: &'a Readiness,
     probes: Probes,
     port: Option<u16>,

@@ -20,6 +20,7 @@ mod servers;
 mod start;
 mod stop;
 mod supervise;
+mod watched;
 mod work;
 
 pub use enter::enter;
@@ -32,4 +33,5 @@ pub use server::{Exited, Hurry, Server};
 pub use start::{Start, start};
 pub use stop::{Stopped, Which, stop};
 pub use supervise::supervise;
+pub use watched::Watched;
 pub use work::WorkFolder;
