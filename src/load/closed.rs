@@ -10,15 +10,17 @@ use std::time::Duration;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::exchange::Exchange;
 use super::requests::{self, Requests};
+use super::running::{Report, WarmedUp};
 use super::url::Endpoint;
 use super::wire::{Connection, Dialer, NoConnection};
-use super::{LoadError, Measured, Options, Part, Report, Target};
+use super::{LoadError, Measured, Options, Part, Target};
 use crate::clock::{Clock, Nanos};
 use crate::measure::{Outcome, Timeline};
 use crate::render::Step;
@@ -45,6 +47,8 @@ pub(super) struct Closed {
     grace: Duration,
     interrupt: CancellationToken,
     reports: UnboundedSender<Report>,
+    /// The caller's word that the measured requests may be sent.
+    may_go: oneshot::Receiver<()>,
 }
 
 /// What all slots see.
@@ -59,8 +63,8 @@ struct Shared {
     /// Whether the server was seen to close connections between requests without saying so.
     closes: AtomicBool,
     chunks: AtomicU64,
-    /// Whether any request of the step has ended.
-    ended: AtomicBool,
+    /// How many requests of the step have ended.
+    ended: AtomicU64,
     /// Measured requests that were cut off after the grace.
     outlived_grace: AtomicU64,
     gave_up: OnceLock<String>,
@@ -88,6 +92,7 @@ impl Closed {
         halt: CancellationToken,
         options: &Options,
         reports: UnboundedSender<Report>,
+        may_go: oneshot::Receiver<()>,
     ) -> Result<Self, LoadError> {
         let refuse = |why| LoadError::Step { step: step.name.clone(), why };
         if concurrency == 0 {
@@ -114,7 +119,7 @@ impl Closed {
                 keep_text: options.keep_text,
                 closes: false.into(),
                 chunks: 0.into(),
-                ended: false.into(),
+                ended: 0.into(),
                 outlived_grace: 0.into(),
                 gave_up: OnceLock::new(),
                 finished: Mutex::new(Vec::new()),
@@ -128,6 +133,7 @@ impl Closed {
             grace: options.grace,
             interrupt: interrupt.clone(),
             reports,
+            may_go,
         })
     }
 
@@ -139,7 +145,8 @@ impl Closed {
     }
 
     async fn drive(self) -> Result<(), LoadError> {
-        let Closed { shared, get, endpoint, concurrency, warmup, requests, duration, grace, interrupt, reports } = self;
+        let Closed { shared, get, endpoint, concurrency, warmup, requests, duration, grace, .. } = self;
+        let Closed { interrupt, reports, may_go, .. } = self;
         let shared = Arc::new(shared);
         let opened = shared.clock.nanos();
         let dialer = Dialer::new(&endpoint).await?;
@@ -154,6 +161,10 @@ impl Closed {
         };
         let batch = Batch { part: Part::Warmup, next: 0.into(), requests: Some(warmup), end: None };
         let slots = if warmup > 0 { driver.run(batch, slots).await } else { slots };
+        let s = (shared.clock.nanos() - opened) as f64 / 1e9;
+        driver.tell(Report::WarmedUp(WarmedUp { requests: shared.ended.load(Ordering::Relaxed), s }));
+        // A caller that is gone says nothing more, and has cancelled `halt`.
+        let _ = may_go.await;
 
         let survived = !driver.is_interrupted() && shared.gave_up.get().is_none();
         if survived || shared.gave_up.get().is_some() {
@@ -259,7 +270,7 @@ impl Shared {
 
     /// Notes a request that has ended. The first one of a step may already say that none will be answered.
     fn note(&self, timeline: Timeline) {
-        let first = !self.ended.swap(true, Ordering::Relaxed);
+        let first = self.ended.fetch_add(1, Ordering::Relaxed) == 0;
         // No such path, not allowed: the next request would be answered in the same way.
         if let Some(status @ (401 | 403 | 404 | 405 | 501)) = timeline.http_status
             && first

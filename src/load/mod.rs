@@ -1,8 +1,8 @@
 //! Sends requests at a URL and notes every moment. Has never heard of engines or hosts.
 //!
-//! [`run_step`] gives a step's load and returns what was lived through. The load has a thread and a runtime of its own,
-//! so that a screen or a journal on the caller's side cannot make it read late; finished requests and progress come
-//! over once a second.
+//! [`Running`] is a step under way: its connections are opened and its warm-up sent, then it waits for its caller, then
+//! it is measured. The load has a thread and a runtime of its own, so that a screen or a journal on the caller's side
+//! cannot make it read late; finished requests and progress come over once a second.
 
 pub mod answer;
 mod closed;
@@ -12,25 +12,20 @@ pub mod http;
 pub mod memo;
 pub mod models;
 mod requests;
+mod running;
 pub mod sse;
 pub mod url;
 mod wire;
 
 use std::time::Duration;
 
-use hdrhistogram::Histogram;
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
-
 pub use error::LoadError;
 pub use requests::path_of;
+pub use running::{Listener, Running, WarmedUp, run_step};
 
 pub use crate::measure::Measured;
 
-use crate::clock::Clock;
-use crate::measure::{Outcome, Timeline};
-use crate::render::{Arrival, Step};
-use closed::Closed;
+use crate::measure::Timeline;
 
 /// Who is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,116 +92,4 @@ pub struct Progress<'a> {
     pub ttft_ms: Option<f64>,
     /// The requests that have ended since the last progress.
     pub finished: &'a [Timeline],
-}
-
-/// What the load's thread tells its caller.
-#[derive(Debug)]
-enum Report {
-    Part { part: Part, requests: Option<u64>, duration_s: Option<f64> },
-    Second { elapsed_s: f64, chunks_per_s: Option<f64>, finished: Vec<Timeline> },
-    Over(Box<Measured>),
-}
-
-/// Runs one step. Returns when every request has ended; an interrupt ends those in flight as `cancelled`.
-///
-/// A server that fails is no error: its requests are timelines with an outcome.
-pub async fn run_step(
-    target: &Target,
-    step: &Step,
-    clock: &Clock,
-    interrupt: &CancellationToken,
-    options: &Options,
-    progress: &mut (dyn FnMut(Progress<'_>) + Send),
-) -> Result<Measured, LoadError> {
-    let Arrival::Closed { concurrency } = step.load.arrival else {
-        return Err(LoadError::Unsupported { what: "a load at a rate".to_owned() });
-    };
-    let halt = interrupt.child_token();
-    // Whoever stops waiting for the step also stops its load.
-    let _halt_on_drop = halt.clone().drop_guard();
-    let (sender, receiver) = mpsc::unbounded_channel();
-    let closed = Closed::new(target, step, concurrency, clock, interrupt, halt, options, sender)?;
-    let thread =
-        std::thread::Builder::new().name("load".to_owned()).spawn(move || closed.run()).map_err(LoadError::Thread)?;
-    let measured = follow(receiver, progress).await;
-    let ended = tokio::task::spawn_blocking(move || thread.join()).await;
-    match (ended, measured) {
-        (Ok(Ok(Err(error))), _) => Err(error),
-        (Ok(Ok(Ok(()))), Some(measured)) => Ok(measured),
-        _ => Err(LoadError::Lost),
-    }
-}
-
-/// Passes progress on and gathers what is finished, until the load is over; `None` if it broke off.
-async fn follow(
-    mut reports: mpsc::UnboundedReceiver<Report>,
-    progress: &mut (dyn FnMut(Progress<'_>) + Send),
-) -> Option<Measured> {
-    let mut so_far = SoFar::default();
-    let (mut warmup, mut timelines) = (Vec::new(), Vec::new());
-    while let Some(report) = reports.recv().await {
-        match report {
-            Report::Part { part, requests, duration_s } => {
-                so_far = SoFar { part: Some(part), requests, duration_s, ..SoFar::default() };
-                progress(so_far.progress(0.0, None, &[]));
-            }
-            Report::Second { elapsed_s, chunks_per_s, finished } => {
-                so_far.add(&finished);
-                progress(so_far.progress(elapsed_s, chunks_per_s, &finished));
-                if so_far.part == Some(Part::Warmup) { &mut warmup } else { &mut timelines }.extend(finished);
-            }
-            Report::Over(measured) => {
-                // Stopped by the first answers: they are all there is, so they are the result.
-                if measured.gave_up.is_some() && timelines.is_empty() {
-                    std::mem::swap(&mut timelines, &mut warmup);
-                    so_far.add(&timelines);
-                    progress(so_far.progress(0.0, None, &timelines));
-                }
-                return Some(Measured { timelines, warmup, ..*measured });
-            }
-        }
-    }
-    None
-}
-
-/// Sums of the part that is on.
-#[derive(Default)]
-struct SoFar {
-    part: Option<Part>,
-    requests: Option<u64>,
-    duration_s: Option<f64>,
-    done: u64,
-    failed: u64,
-    /// Microseconds; two digits are enough for a screen.
-    ttft: Option<Histogram<u32>>,
-}
-
-impl SoFar {
-    fn add(&mut self, finished: &[Timeline]) {
-        for timeline in finished {
-            self.done += 1;
-            self.failed += u64::from(timeline.outcome != Outcome::Ok);
-            let Some(ttft) = timeline.ttft().filter(|_| timeline.outcome == Outcome::Ok) else { continue };
-            if self.ttft.is_none() {
-                self.ttft = Histogram::new(2).ok();
-            }
-            if let Some(histogram) = &mut self.ttft {
-                histogram.saturating_record((ttft / 1000).max(1));
-            }
-        }
-    }
-
-    fn progress<'a>(&self, elapsed_s: f64, chunks_per_s: Option<f64>, finished: &'a [Timeline]) -> Progress<'a> {
-        Progress {
-            part: self.part.unwrap_or(Part::Measured),
-            done: self.done,
-            requests: self.requests,
-            failed: self.failed,
-            elapsed_s,
-            duration_s: self.duration_s,
-            chunks_per_s,
-            ttft_ms: self.ttft.as_ref().map(|histogram| histogram.value_at_quantile(0.5) as f64 / 1000.0),
-            finished,
-        }
-    }
 }

@@ -70,21 +70,16 @@ fn origin(clock: &Clock) -> SystemTime {
 pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Files) -> Result<StepResult, Stop> {
     let scope = Scope::Step(step.name.clone());
     let halt = bench.interrupt.child_token();
-    let mut told = Told { bench, scope: scope.clone(), files, broken: None, part: None, last: (0, 0.0) };
-    let measured = load::run_step(bench.target, step, bench.clock, &halt, bench.options, &mut |progress| {
-        if let Err(error) = told.tell(&progress)
-            && told.broken.is_none()
-        {
-            // Nothing more may be measured that cannot be written down.
-            told.broken = Some(error);
-            halt.cancel();
-        }
-    })
-    .await;
+    let mut told = Told { bench, halt: &halt, scope: scope.clone(), files, broken: None, part: None };
+    let mut running = load::Running::start(bench.target, step, bench.clock, &halt, bench.options)?;
+    let warmed_up = running.warm_up(&mut |progress| told.tell(&progress)).await?;
+    told.emit_or_halt(Event::WarmupEnded { requests: warmed_up.requests, s: warmed_up.s });
+    // Nothing is in flight from here to the go: what the engine counts after this is the measured requests' alone.
+    let measured = running.measure(&mut |progress| told.tell(&progress)).await?;
+    // The last answer has ended just now.
     if let Some(error) = told.broken {
         return Err(error.into());
     }
-    let measured = measured?;
     if let Some(log) = &mut files.histograms {
         log.add(&step.name, &measured).map_err(RunError::from)?;
     }
@@ -117,23 +112,42 @@ fn result(bench: &Bench<'_>, step: &Step, measured: &Measured) -> (StepResult, V
     (result, summary.warnings)
 }
 
-/// Turns progress into events and rows.
+/// Turns progress into events and rows. Nothing more may be measured that cannot be written down: the first failure is
+/// kept, and halts the load.
 struct Told<'a, 'b> {
     bench: &'a Bench<'b>,
+    halt: &'a CancellationToken,
     scope: Scope,
     files: &'a mut Files,
     broken: Option<RunError>,
     part: Option<Part>,
-    /// Requests done and seconds gone in the part that is on.
-    last: (u64, f64),
 }
 
 impl Told<'_, '_> {
-    fn tell(&mut self, progress: &Progress<'_>) -> Result<(), RunError> {
-        if self.part != Some(progress.part) {
-            self.began(progress)?;
+    fn tell(&mut self, progress: &Progress<'_>) {
+        let told = self.try_tell(progress);
+        self.halt_unless(told);
+    }
+
+    fn emit_or_halt(&mut self, event: Event) {
+        let emitted = self.emit(event);
+        self.halt_unless(emitted.map_err(RunError::from));
+    }
+
+    fn halt_unless(&mut self, done: Result<(), RunError>) {
+        if let Err(error) = done {
+            self.broken.get_or_insert(error);
+            self.halt.cancel();
         }
-        self.last = (progress.done, progress.elapsed_s);
+    }
+
+    fn try_tell(&mut self, progress: &Progress<'_>) -> Result<(), RunError> {
+        if self.part.replace(progress.part) != Some(progress.part) {
+            self.emit(match progress.part {
+                Part::Warmup => Event::WarmupBegan {},
+                Part::Measured => Event::StepBegan {},
+            })?;
+        }
         if progress.part == Part::Measured && !progress.finished.is_empty() {
             let Scope::Step(step) = &self.scope else { return Ok(()) };
             let rows: Vec<Row> =
@@ -149,17 +163,6 @@ impl Told<'_, '_> {
             chunks_per_s: progress.chunks_per_s,
             ttft_ms: progress.ttft_ms,
         })?)
-    }
-
-    fn began(&mut self, progress: &Progress<'_>) -> Result<(), EmitError> {
-        if self.part.replace(progress.part) == Some(Part::Warmup) {
-            let (requests, s) = self.last;
-            self.emit(Event::WarmupEnded { requests, s })?;
-        }
-        self.emit(match progress.part {
-            Part::Warmup => Event::WarmupBegan {},
-            Part::Measured => Event::StepBegan {},
-        })
     }
 
     fn emit(&self, event: Event) -> Result<(), EmitError> {

@@ -88,7 +88,7 @@ fn a_good_run_prints_keeps_and_says_what_it_measured() {
 
 #[test]
 fn without_json_it_ends_with_a_table_for_people() {
-    let (home, server) = (Home::new(), start(vec![Reply::tokens(3, 1)]));
+    let (home, server) = (Home::new(), start(vec![Reply::tokens(3, 10)]));
     let output = home.bench(&server.url(), &[&TWENTY[..], &["--no-record"]].concat());
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");

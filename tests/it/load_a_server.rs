@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use orch::clock::Clock;
-use orch::load::{LoadError, Options, Part, run_step};
+use orch::load::{LoadError, Options, Part, Running, run_step};
 use orch::measure::{Measured, Outcome, summarize};
 use orch::render::{Arrival, Step, Stop};
 use tokio_util::sync::CancellationToken;
@@ -257,4 +257,41 @@ fn time_before_the_first_token_and_between_tokens_is_the_server_s() {
     assert!(timeline.e2e_ms().unwrap() >= 99.0, "{:?}", timeline.e2e_ms());
     assert!(timeline.headers.unwrap() <= timeline.chunks[0].at);
     assert_eq!(timeline.itl_ms().unwrap().len(), 4);
+}
+
+#[test]
+fn nothing_is_sent_between_the_warm_up_and_the_go() {
+    let server = start(vec![Reply::tokens(2, 1)]);
+    let mut step = step("s", 2, Some(6));
+    step.load.warmup = Some(5);
+    block_on(async {
+        let (clock, interrupt) = (Clock::system(), CancellationToken::new());
+        let options = Options::default();
+        let mut running = Running::start(&target(&server.url()), &step, &clock, &interrupt, &options).unwrap();
+        let warmed_up = running.warm_up(&mut |_| ()).await.unwrap();
+        assert_eq!((warmed_up.requests, server.posts().len()), (5, 5));
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let go = clock.nanos();
+        assert_eq!(server.posts().len(), 5, "whatever the caller does in between, the server is left alone");
+        let measured = running.measure(&mut |_| ()).await.unwrap();
+        assert!(clock.nanos() >= measured.ended && measured.began >= go);
+        assert_eq!((measured.warmup.len(), measured.timelines.len(), server.posts().len()), (5, 6, 11));
+        assert!(measured.timelines.iter().all(|timeline| timeline.sent.unwrap() >= go && timeline.connection_reused));
+    });
+}
+
+#[test]
+fn a_caller_that_goes_away_before_the_go_ends_the_load() {
+    let server = start(vec![Reply::tokens(2, 1)]);
+    let mut step = step("s", 2, Some(6));
+    step.load.warmup = Some(2);
+    block_on(async {
+        let (clock, interrupt) = (Clock::system(), CancellationToken::new());
+        let options = Options::default();
+        let mut running = Running::start(&target(&server.url()), &step, &clock, &interrupt, &options).unwrap();
+        running.warm_up(&mut |_| ()).await.unwrap();
+        drop(running);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    });
+    assert_eq!(server.posts().len(), 2);
 }
