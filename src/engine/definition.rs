@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Condition, LaunchTemplate, Requirement, Row, Version};
+use crate::measure::counters::CounterRules;
 use crate::profile::EngineKind;
 
 /// An engine: what `engine.yaml` holds, its launch template, and what `common.yaml` adds to its log.
@@ -71,9 +72,9 @@ pub struct EngineFacts {
     /// What is sent with requests, in its own words.
     #[serde(default)]
     pub requests: RequestWords,
-    /// Neutral counter to the engine's name for it at [`Endpoints::metrics`].
-    #[serde(default)]
-    pub counters: BTreeMap<String, String>,
+    /// Neutral counter to its series at [`Endpoints::metrics`].
+    #[serde(default, skip_serializing_if = "CounterRules::is_empty")]
+    pub counters: CounterRules,
     /// Where the running server says what it took for a setting.
     #[serde(default)]
     pub readback: BTreeMap<String, Readback>,

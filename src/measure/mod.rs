@@ -1,5 +1,6 @@
 //! From timelines to metrics. Pure, but for the writers of files beside a record.
 
+pub mod counters;
 mod distribution;
 mod errors;
 mod histograms;
@@ -8,6 +9,7 @@ mod metrics;
 mod page;
 mod request;
 mod rows;
+mod seen;
 mod summary;
 #[cfg(test)]
 mod testing;
@@ -22,6 +24,7 @@ pub use measured::*;
 pub use metrics::*;
 pub use page::metrics_page;
 pub use rows::*;
+pub use seen::Seen;
 pub use summary::{Summary, counts, samples, summarize};
 pub use timeline::*;
 pub use value::*;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::validity;
-use super::{Distribution, Measured, MetricValue, Timeline, TokenSource, request::ms};
+use super::{Distribution, Measured, MetricValue, Seen, Timeline, TokenSource, request::ms};
 use crate::clock::Nanos;
 use crate::record::model::{Counts, Reason};
 use crate::render::{Arrival, Step, Warning};
@@ -21,8 +21,9 @@ pub struct Summary {
     pub warnings: Vec<Warning>,
 }
 
-/// Sums a step up.
-pub fn summarize(measured: &Measured, step: &Step) -> Summary {
+/// Sums a step up, with what was seen of the server beside its answers.
+pub fn summarize(measured: &Measured, step: &Step, seen: &Seen) -> Summary {
+    let _ = seen;
     let mut metrics: BTreeMap<String, MetricValue> = samples(measured)
         .into_iter()
         .map(|(id, samples)| (id.to_owned(), MetricValue::Distribution(Distribution::of(samples))))
@@ -197,7 +198,7 @@ mod tests {
         let failed =
             Timeline { sent: Some(0), done: Some(1_990_000_000), outcome: Outcome::TimedOut, ..Timeline::default() };
         timelines.push(failed);
-        let summary = summarize(&Measured { timelines, ..Measured::default() }, &step(closed(3)));
+        let summary = summarize(&Measured { timelines, ..Measured::default() }, &step(closed(3)), &Seen::default());
         assert_eq!((summary.counts.ok, summary.counts.failed), (3, 1));
         assert_eq!(summary.counts.errors, BTreeMap::from([("timed_out".to_owned(), 1)]));
         assert_eq!(number(&summary, "output_tokens_per_s"), Some(15.0));
@@ -213,11 +214,14 @@ mod tests {
         // Two at a time: 0 to 1,000 and 0 to 400 ms, then 400 to 800, then nothing: full from 0 to 800 ms.
         let timelines = vec![ok(0, 500, 1000, 2), ok(0, 200, 400, 2), ok(400, 600, 800, 2)];
         let measured = Measured { timelines, ..Measured::default() };
-        let summary = summarize(&measured, &step(closed(2)));
+        let summary = summarize(&measured, &step(closed(2)), &Seen::default());
         assert_eq!(number(&summary, "output_tokens_per_s"), Some(6.0));
         // Tokens at 500, 200, 400, 600 and 800 ms: five in 0.8 s.
         assert_eq!(number(&summary, "output_tokens_per_s_plateau"), Some(6.25));
-        assert_eq!(number(&summarize(&measured, &step(closed(3))), "output_tokens_per_s_plateau"), None);
+        assert_eq!(
+            number(&summarize(&measured, &step(closed(3)), &Seen::default()), "output_tokens_per_s_plateau"),
+            None
+        );
         // One token each after the first: 500 + 200 + 200 ms for 3 tokens.
         assert!((number(&summary, "decode_tokens_per_s_per_user").unwrap() - 3000.0 / 900.0).abs() < 1e-9);
         // Each prompt had 7 tokens.
@@ -231,10 +235,13 @@ mod tests {
     fn what_is_not_known_is_absent_never_zero() {
         let mut one = ok(0, 100, 200, 2);
         one.usage = None;
-        let summary =
-            summarize(&Measured { timelines: vec![one, ok(0, 1, 2, 2)], ..Measured::default() }, &step(closed(1)));
+        let summary = summarize(
+            &Measured { timelines: vec![one, ok(0, 1, 2, 2)], ..Measured::default() },
+            &step(closed(1)),
+            &Seen::default(),
+        );
         assert_eq!(number(&summary, "input_tokens_per_s"), None);
-        let nothing = summarize(&Measured::default(), &step(closed(1)));
+        let nothing = summarize(&Measured::default(), &step(closed(1)), &Seen::default());
         assert_eq!(number(&nothing, "output_tokens_per_s"), None);
         let json = serde_json::to_value(&nothing.metrics).unwrap();
         assert_eq!(json["requests_per_s"], serde_json::Value::Null);
@@ -244,7 +251,7 @@ mod tests {
 
     #[test]
     fn every_id_is_in_the_table() {
-        let summary = summarize(&Measured::default(), &step(closed(1)));
+        let summary = summarize(&Measured::default(), &step(closed(1)), &Seen::default());
         for id in summary.metrics.keys() {
             assert!(metric(id).is_some(), "{id}");
         }

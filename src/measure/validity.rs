@@ -237,8 +237,8 @@ fn short_plateau(measured: &Measured, step: &Step) -> Option<Warning> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::measure::summarize;
     use crate::measure::testing::{closed, ok, step};
+    use crate::measure::{Seen, summarize};
 
     /// Twenty good requests, one after the other.
     fn clean() -> Vec<Timeline> {
@@ -284,7 +284,12 @@ mod tests {
         let many: Vec<_> = clean().into_iter().cycle().take(99).collect();
         let one = with([many.clone(), vec![failed(Outcome::HttpError)]].concat());
         assert_eq!(ids(&one), Vec::<String>::new());
-        assert!(summarize(&one, &step(closed(1))).warnings.iter().any(|warning| warning.id == "some_failed"));
+        assert!(
+            summarize(&one, &step(closed(1)), &Seen::default())
+                .warnings
+                .iter()
+                .any(|warning| warning.id == "some_failed")
+        );
         assert_eq!(ids(&with([many, vec![failed(Outcome::HttpError); 2]].concat())), ["failures"]);
     }
 
@@ -292,7 +297,9 @@ mod tests {
     fn what_an_interrupt_cut_off_is_a_warning() {
         let cut = with([clean(), vec![failed(Outcome::Cancelled); 3]].concat());
         assert_eq!(ids(&cut), Vec::<String>::new());
-        assert!(summarize(&cut, &step(closed(1))).warnings.iter().any(|warning| warning.id == "cut_off"));
+        assert!(
+            summarize(&cut, &step(closed(1)), &Seen::default()).warnings.iter().any(|warning| warning.id == "cut_off")
+        );
     }
 
     #[test]
@@ -317,7 +324,7 @@ mod tests {
             timeline.usage = None;
         }
         assert_eq!(ids(&with(uncounted.clone())), Vec::<String>::new());
-        let warnings = summarize(&with(uncounted), &step(closed(1))).warnings;
+        let warnings = summarize(&with(uncounted), &step(closed(1)), &Seen::default()).warnings;
         let warning = warnings.iter().find(|warning| warning.id == "length_not_checked").unwrap();
         assert!(warning.text.starts_with("20 of 20 answers"), "{}", warning.text);
     }
@@ -350,15 +357,18 @@ mod tests {
 
     #[test]
     fn warnings_say_what_the_numbers_rest_on() {
-        let summary = summarize(&with(clean()), &step(closed(1)));
+        let summary = summarize(&with(clean()), &step(closed(1)), &Seen::default());
         assert_eq!(summary.warnings[0].text, "20 requests carry p50 and nothing above it");
         let mut estimated = clean();
         estimated[3].usage = None;
         estimated[3].chunks.iter_mut().for_each(|chunk| chunk.tokens = None);
-        let ids: Vec<_> =
-            summarize(&with(estimated), &step(closed(1))).warnings.into_iter().map(|warning| warning.id).collect();
+        let ids: Vec<_> = summarize(&with(estimated), &step(closed(1)), &Seen::default())
+            .warnings
+            .into_iter()
+            .map(|warning| warning.id)
+            .collect();
         assert_eq!(ids, ["tokens_estimated", "chunk_tokens_unknown", "percentiles_not_carried"]);
-        let summary = summarize(&with(clean()), &step(closed(4)));
+        let summary = summarize(&with(clean()), &step(closed(4)), &Seen::default());
         assert!(summary.warnings.iter().any(|warning| warning.id == "short_plateau"));
     }
 }

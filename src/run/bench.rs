@@ -9,7 +9,7 @@ use super::error::{RunError, Stop};
 use crate::clock::Clock;
 use crate::event::{Emit, EmitError, Event, Scope};
 use crate::load::{self, Options, Part, Progress, Target};
-use crate::measure::{self, FileError, HistogramLog, Measured, Row, RowWriter};
+use crate::measure::{self, FileError, HistogramLog, Measured, Row, RowWriter, Seen};
 use crate::record::model::StepResult;
 use crate::render::{Step, Warning};
 
@@ -77,13 +77,14 @@ pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Fil
     // Nothing is in flight from here to the go: what the engine counts after this is the measured requests' alone.
     let measured = running.measure(&mut |progress| told.tell(&progress)).await?;
     // The last answer has ended just now.
+    let seen = Seen::default();
     if let Some(error) = told.broken {
         return Err(error.into());
     }
     if let Some(log) = &mut files.histograms {
         log.add(&step.name, &measured).map_err(RunError::from)?;
     }
-    let (result, warnings) = result(bench, step, &measured);
+    let (result, warnings) = result(bench, step, &measured, &seen);
     for warning in warnings {
         bench.log.emit(scope.clone(), Event::Warning(warning))?;
     }
@@ -94,8 +95,8 @@ pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Fil
     if interrupted { Err(Stop::Interrupted) } else { Ok(result) }
 }
 
-fn result(bench: &Bench<'_>, step: &Step, measured: &Measured) -> (StepResult, Vec<Warning>) {
-    let summary = measure::summarize(measured, step);
+fn result(bench: &Bench<'_>, step: &Step, measured: &Measured, seen: &Seen) -> (StepResult, Vec<Warning>) {
+    let summary = measure::summarize(measured, step, seen);
     let result = StepResult {
         name: step.name.clone(),
         valid: summary.reasons.is_empty(),

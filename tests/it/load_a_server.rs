@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use orch::clock::Clock;
 use orch::load::{LoadError, Options, Part, Running, run_step};
-use orch::measure::{Measured, Outcome, summarize};
+use orch::measure::{Measured, Outcome, Seen, summarize};
 use orch::render::{Arrival, Step, Stop};
 use tokio_util::sync::CancellationToken;
 
@@ -112,7 +112,7 @@ fn nobody_at_the_port_is_a_failed_request_not_a_failed_program() {
     let measured = run_with(&format!("http://{free}"), &step("s", 2, Some(3)), &Options::default());
     assert_eq!(outcomes(&measured), vec![Outcome::ConnectFailed; 3]);
     assert!(measured.timelines.iter().all(|timeline| timeline.sent.is_none()));
-    let summary = summarize(&measured, &step("s", 2, Some(3)));
+    let summary = summarize(&measured, &step("s", 2, Some(3)), &Seen::default());
     assert_eq!(summary.reasons[0].id, "no_successful_request");
     assert!(summary.reasons[0].text.contains("connect_failed"), "{}", summary.reasons[0].text);
 }
@@ -145,7 +145,8 @@ fn a_wrong_path_stops_the_run_at_its_first_answer() {
         assert_eq!(outcomes(&measured), [Outcome::HttpError]);
         let words = measured.gave_up.clone().unwrap();
         assert!(words.contains("/v1/chat/completions answered 404: Not Found"), "{words}");
-        let ids: Vec<_> = summarize(&measured, &step).reasons.into_iter().map(|reason| reason.id).collect();
+        let ids: Vec<_> =
+            summarize(&measured, &step, &Seen::default()).reasons.into_iter().map(|reason| reason.id).collect();
         assert_eq!(ids, ["gave_up", "no_successful_request"]);
     }
 }
@@ -185,7 +186,7 @@ fn what_outlives_the_grace_is_cut_off_and_recorded() {
     assert_eq!(outcomes(&measured), [Outcome::Cancelled; 2]);
     assert!(!measured.interrupted, "orch ended them, nobody interrupted it");
     assert_eq!(measured.outlived_grace, 2);
-    let reasons = orch::measure::summarize(&measured, &timed(0.1)).reasons;
+    let reasons = orch::measure::summarize(&measured, &timed(0.1), &Seen::default()).reasons;
     assert_eq!(reasons[0].id, "no_successful_request");
 }
 

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use orch::load::exchange::{Exchange, Step};
 use orch::load::url::Endpoint;
-use orch::measure::{Distribution, Measured, Outcome, Row, Timeline, summarize};
+use orch::measure::{Distribution, Measured, Outcome, Row, Seen, Timeline, summarize};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -220,8 +220,10 @@ fn failed_requests_enter_no_statistics() {
         let requests = case.input.as_ref().unwrap()["requests"].as_array().unwrap();
         let timelines = requests.iter().map(aggregate_request).collect();
         let step = server::step("s", 4, Some(4));
-        let summary =
-            serde_json::to_value(summarize(&Measured { timelines, ..Measured::default() }, &step).metrics).unwrap();
+        let summary = serde_json::to_value(
+            summarize(&Measured { timelines, ..Measured::default() }, &step, &Seen::default()).metrics,
+        )
+        .unwrap();
         for (key, expected) in &case.expect {
             match (key.as_str(), expected) {
                 ("output_tok_s", expected) => {

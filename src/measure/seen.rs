@@ -1,0 +1,11 @@
+//! What was seen of the server while a step was measured, beside its answers.
+
+use super::counters::Window;
+
+/// What was seen of the server while a step was measured. `Default`: nothing was looked at, and what would follow from
+/// it is absent.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Seen {
+    /// The engine's own counters over the measured part alone. `None`: it has none, or they could not be read.
+    pub counters: Option<Window>,
+}
