@@ -18,4 +18,5 @@ pub mod record;
 pub mod render;
 pub mod report;
 pub mod run;
+pub mod sim;
 pub mod units;

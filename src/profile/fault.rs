@@ -70,18 +70,29 @@ impl std::ops::Deref for Fault {
 /// What is wrong with a profile: all its faults at once, each with the text around it.
 #[derive(Debug)]
 pub struct ProfileError {
+    /// What a person calls the whole.
+    what: &'static str,
     asked: String,
     shown: Vec<Shown>,
 }
 
 impl ProfileError {
     /// Puts faults together with the texts they stand in, in reading order.
-    pub(crate) fn new(asked: &str, sources: &Sources, mut faults: Vec<Fault>) -> Self {
+    pub(crate) fn new(asked: &str, sources: &Sources, faults: Vec<Fault>) -> Self {
+        Self::of("profile", asked, sources, faults)
+    }
+
+    /// The same for a scenario of the simulated engine.
+    pub(crate) fn of_scenario(asked: &str, sources: &Sources, faults: Vec<Fault>) -> Self {
+        Self::of("scenario", asked, sources, faults)
+    }
+
+    fn of(what: &'static str, asked: &str, sources: &Sources, mut faults: Vec<Fault>) -> Self {
         // A fault in the profile's own file and one in a layer of it both come out of a merged tree; people read by file.
         faults.sort_by_key(|fault| fault.place.as_ref().map(|(place, _)| (place.source, place.start)));
         faults.dedup();
         let shown = faults.into_iter().map(|fault| Shown::new(sources, fault)).collect();
-        ProfileError { asked: asked.to_owned(), shown }
+        ProfileError { what, asked: asked.to_owned(), shown }
     }
 
     /// The faults as plain values, for `--json`.
@@ -192,7 +203,7 @@ impl fmt::Display for ProfileError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.shown.as_slice() {
             [one] => one.fmt(f),
-            many => write!(f, "{} faults in profile `{}`", many.len(), self.asked),
+            many => write!(f, "{} faults in {} `{}`", many.len(), self.what, self.asked),
         }
     }
 }

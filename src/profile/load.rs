@@ -15,6 +15,7 @@ use super::merge;
 use super::model::{Profile, Prompt};
 use super::places::Places;
 use super::rules::{self, Lineage};
+use super::scenario;
 use super::set;
 use super::short;
 use super::source::Sources;
@@ -99,6 +100,7 @@ fn read(request: &Request<'_>, sources: &mut Sources, faults: &mut Vec<Fault>) -
         folder.find_files(&mut root);
         folder.fold(&mut root)
     };
+    scenario::inline(&mut root, &names, sources, faults);
     let before = faults.len();
     let json = check::check(&PROFILE, &root, faults);
     rules::check(&root, &lineage, faults);

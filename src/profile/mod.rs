@@ -15,6 +15,7 @@ mod nearest;
 mod places;
 mod read;
 mod rules;
+mod scenario;
 mod schema;
 mod set;
 mod short;
@@ -27,4 +28,7 @@ pub use fault::{FaultReport, ProfileError};
 pub use load::{Loaded, Request, default_folders, load, process_env};
 pub use model::*;
 pub use places::Misplaced;
+#[cfg(test)]
+pub(crate) use scenario::fault_kinds;
+pub use scenario::{scenario_file, scenario_text};
 pub use schema::schema;

@@ -2,6 +2,7 @@
 //! points at the text that a person wrote, and a key that is wrong by itself hides no contradiction elsewhere.
 
 mod bench;
+pub(crate) mod scenario;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -41,6 +42,9 @@ pub(crate) fn check(root: &Node, lineage: &Lineage, faults: &mut Vec<Fault>) {
     rules.secrets();
     rules.tolerance();
     rules.package();
+    if let Some(scenario) = root.at(&["engine", "scenario"]) {
+        scenario::check(scenario, rules.faults);
+    }
     if let Some(bench) = root.get("bench").and_then(Node::as_map) {
         for (name, entry) in &bench.entries {
             if let Some(keys) = entry.node.as_map() {

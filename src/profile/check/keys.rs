@@ -1,7 +1,7 @@
 //! Free keys under their rules, and what is said of an unknown one.
 
 use super::super::fault::Fault;
-use super::super::fields::{KeyRule, PHASES, PROFILE, Shape, Struct};
+use super::super::fields::{KeyRule, PHASES, PROFILE, SCENARIO, Shape, Struct};
 use super::super::metrics::{self, Unknown};
 use super::super::nearest::nearest;
 use super::super::source::Place;
@@ -70,20 +70,27 @@ pub(crate) fn key_help(table: &Struct, key: &str, top: bool) -> String {
     if let Some(near) = nearest(key, keys()) {
         return format!("did you mean `{near}`?");
     }
-    if let Some(path) = elsewhere(key) {
+    if let Some(path) = elsewhere(table, key) {
         return format!("did you mean `{path}`?");
     }
     let keys = keys().collect::<Vec<_>>().join(" ");
-    let flags = if top { "\nthe engine's own flags go into `flags`" } else { "" };
+    let flags = if top && table.name != SCENARIO.name { "\nthe engine's own flags go into `flags`" } else { "" };
     format!("the keys of {} are: {keys}{flags}", table.title())
 }
 
-/// Where in a profile a key would be known.
-fn elsewhere(key: &str) -> Option<String> {
+/// Where a key would be known: below this table, or else in a profile.
+fn elsewhere(table: &Struct, key: &str) -> Option<String> {
+    if table.name == SCENARIO.name {
+        return below(&SCENARIO, key);
+    }
     if PROFILE.field(key).is_some() {
         return Some(key.to_owned());
     }
-    PROFILE.fields.iter().find_map(|field| match field.shape {
+    below(&PROFILE, key)
+}
+
+fn below(table: &Struct, key: &str) -> Option<String> {
+    table.fields.iter().find_map(|field| match field.shape {
         Shape::Struct(table) | Shape::Short(_, table) if table.field(key).is_some() => {
             Some(format!("{}.{key}", field.key))
         }

@@ -3,7 +3,7 @@
 use super::{COUNT_32, COUNT_64, FILLED, Field, KeyRule, NAME, Shape, Struct};
 
 /// A length in tokens.
-const LENGTH: Shape = Shape::Or(
+pub(super) const LENGTH: Shape = Shape::Or(
     &COUNT_64,
     &[
         &Struct {

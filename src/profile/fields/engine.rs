@@ -1,6 +1,6 @@
 //! Keys of `engine`, `model` and what is between them and the hardware.
 
-use super::{COUNT_32, FILLED, FREE, Field, KeyRule, PATH, Shape, ShortForm, Struct, TextRule};
+use super::{COUNT_32, FILLED, FREE, Field, KeyRule, PATH, SCENARIO, Shape, ShortForm, Struct, TextRule};
 
 /// Speculative methods that engines are known to have; another word is passed on to the engine's definition.
 pub(crate) const METHODS: &[&str] = &["mtp", "eagle", "eagle3", "draft", "ngram", "suffix", "dflash", "dspark"];
@@ -32,7 +32,7 @@ pub(super) const ENGINE: Shape = Shape::Short(
             ),
             Field::new("patches", Shape::OneOrMany(&PATH), "[patches/autotune.diff]", "Patch files that are applied to an environment of its own."),
             Field::new("as", Shape::Word(&["sglang", "vllm", "llamacpp", "trtllm"]), "sglang", "With `kind: sim`: the engine that it pretends to be."),
-            Field::new("scenario", Shape::Any, "{speed: {ttft: 50ms}}", "With `kind: sim`: how it behaves, as a file or the scenario itself."),
+            Field::new("scenario", Shape::Or(&PATH, &SCENARIOS), "{speed: {ttft: 50ms}}", "With `kind: sim`: how it behaves, as a file or the scenario itself (`docs/simulated.md`)."),
             Field::new(
                 "command",
                 Shape::List(&FREE),
@@ -47,6 +47,9 @@ pub(super) const ENGINE: Shape = Shape::Short(
 const VARIANT_SHAPE: Shape = Shape::Struct(&VARIANT);
 const PACKAGE_SHAPE: Shape = Shape::Struct(&PACKAGE);
 const SHA256: Shape = Shape::Text(TextRule::Sha256);
+
+/// What the map of a scenario can be.
+static SCENARIOS: [&Struct; 1] = [&SCENARIO];
 
 static READY: Struct = Struct {
     name: "engine.ready",

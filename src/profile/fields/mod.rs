@@ -4,12 +4,16 @@
 mod bench;
 mod engine;
 mod profile;
+mod scenario;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use bench::{BENCH, WORKLOAD};
 pub(crate) use engine::METHODS;
 pub(crate) use profile::PROFILE;
+#[cfg(test)]
+pub(crate) use scenario::FAULTS;
+pub(crate) use scenario::SCENARIO;
 
 /// A map with known keys.
 #[derive(Debug)]

@@ -15,7 +15,11 @@ use super::*;
 
 /// All tables that can be reached, each with the path of keys that leads to it.
 fn tables() -> Vec<(String, &'static Struct)> {
-    let mut found = vec![(String::new(), &PROFILE)];
+    tables_of(&PROFILE)
+}
+
+fn tables_of(root: &'static Struct) -> Vec<(String, &'static Struct)> {
+    let mut found = vec![(String::new(), root)];
     let mut next = 0;
     while let Some((path, table)) = found.get(next).cloned() {
         for field in table.fields {
@@ -171,11 +175,15 @@ proptest! {
     }
 }
 
-/// The tables of `docs/profiles.md`.
+/// The tables of `docs/profiles.md`; scenarios have a page of their own.
 fn reference() -> String {
+    reference_of("A profile", tables().into_iter().filter(|(path, _)| !path.starts_with("engine.scenario")))
+}
+
+fn reference_of(name: &str, tables: impl Iterator<Item = (String, &'static Struct)>) -> String {
     let mut out = String::new();
-    for (path, table) in tables() {
-        let title = if path.is_empty() { "A profile".to_owned() } else { format!("`{path}`") };
+    for (path, table) in tables {
+        let title = if path.is_empty() { name.to_owned() } else { format!("`{path}`") };
         out.push_str(&format!("### {title}\n\n| key | value | when absent | example |\n| --- | --- | --- | --- |\n"));
         for field in table.fields {
             let absent = match field.presence {
@@ -237,19 +245,57 @@ fn lower(text: &str) -> String {
     chars.next().map_or_else(String::new, |first| first.to_lowercase().chain(chars).collect())
 }
 
-/// The page is written by hand around the tables; `ORCH_WRITE_DOCS=1` puts new ones in.
+/// The pages are written by hand around the tables; `ORCH_WRITE_DOCS=1` puts new ones in.
 #[test]
-fn the_reference_page_holds_the_tables() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/profiles.md");
-    let page = std::fs::read_to_string(path).unwrap();
+fn the_reference_pages_hold_the_tables() {
+    holds("docs/profiles.md", &reference());
+    holds("docs/simulated.md", &reference_of("A scenario", tables_of(&SCENARIO).into_iter()));
+}
+
+fn holds(name: &str, reference: &str) {
+    let path = format!("{}/{name}", env!("CARGO_MANIFEST_DIR"));
+    let page = std::fs::read_to_string(&path).unwrap();
     let (begin, end) = ("<!-- keys: begin -->\n\n", "<!-- keys: end -->");
     let (head, rest) = page.split_once(begin).unwrap();
     let (tables, tail) = rest.split_once(end).unwrap();
     if std::env::var_os("ORCH_WRITE_DOCS").is_some() {
-        std::fs::write(path, format!("{head}{begin}{}{end}{tail}", reference())).unwrap();
+        std::fs::write(path, format!("{head}{begin}{reference}{end}{tail}")).unwrap();
         return;
     }
-    assert!(tables == reference(), "docs/profiles.md is not as the field table: run this test with ORCH_WRITE_DOCS=1");
+    assert!(tables == reference, "{name} is not as the field table: run this test with ORCH_WRITE_DOCS=1");
+}
+
+/// What the page says of an absent key is what the simulated engine takes.
+#[test]
+fn what_a_scenario_leaves_out_is_as_the_table_says() {
+    let json = |text: &str| {
+        let scenario = crate::sim::Scenario::parse("example", text).unwrap();
+        serde_json::to_value(scenario).unwrap()
+    };
+    let mut checked = 0;
+    for (path, table) in tables_of(&SCENARIO) {
+        for field in table.fields {
+            let Presence::Derived(words) = field.presence else { continue };
+            let Some(value) = words.strip_prefix('`').and_then(|rest| rest.strip_suffix('`')) else { continue };
+            // A map that is there for another key's sake, and the same with this key written out.
+            let keys: Vec<&str> = path.split('.').filter(|key| !key.is_empty()).collect();
+            if keys.iter().any(|key| key.ends_with("[]")) || matches!(field.key, "as" | "ranks") {
+                continue;
+            }
+            let beside =
+                table.fields.iter().filter(|other| other.presence == Presence::Required || other.key == "after");
+            let beside: Vec<String> = beside
+                .filter(|other| other.key != field.key)
+                .map(|other| format!("{}: {}", other.key, other.example))
+                .collect();
+            let wrap = |inner: String| keys.iter().rev().fold(inner, |inner, key| format!("{key}: {{{inner}}}"));
+            let without = json(&wrap(beside.join(", ")));
+            let with = json(&wrap([beside, vec![format!("{}: {value}", field.key)]].concat().join(", ")));
+            assert_eq!(without, with, "{path}.{}", field.key);
+            checked += 1;
+        }
+    }
+    assert!(checked > 20, "{checked}");
 }
 
 /// Every block of the page that begins with a path is a file, and the files together load.

@@ -1,0 +1,764 @@
+//! How the simulated engine behaves: the typed form of a scenario.
+//!
+//! The keys, their shapes and what is said of each stand in `profile`'s field table, which also reads them; the values of
+//! absent keys are the `Default`s here.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::profile::{self, Length, ProfileError};
+use crate::units::{duration_text, parse_duration, read_duration, read_durations, write_duration, write_durations};
+
+/// A scenario. What is `None` is settled when the server starts: by what was asked for, by the engine that is played, or
+/// by nothing, which then means no limit.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Scenario {
+    /// Seed of everything that is drawn; without one it is drawn at the start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub seed: Option<u64>,
+    /// The engine that is played.
+    #[serde(rename = "as", skip_serializing_if = "Option::is_none")]
+    pub plays: Option<Played>,
+    /// The version that it says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// The name that it serves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub served_name: Option<String>,
+    /// Requests at once that it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_running_requests: Option<u32>,
+    /// Tokens of a request, prompt and answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub context_length: Option<u64>,
+    /// What it was asked to draft.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speculative: Option<Speculative>,
+    /// Processes that share the model.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<u32>,
+    /// How long each phase of the start takes, by the phase's name.
+    #[serde(serialize_with = "write_durations", deserialize_with = "read_durations")]
+    pub startup: BTreeMap<String, Duration>,
+    /// How fast it is.
+    pub speed: Speed,
+    /// Share of drafts whose first, second, … token is accepted; none rises. `None`: as `speculative` says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acceptance: Option<Vec<f64>>,
+    /// Where answers stop by themselves.
+    pub output: Natural,
+    /// Its memory.
+    pub memory: Memory,
+    /// How its start fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fail: Option<Fail>,
+    /// How it serves.
+    pub serve: Serve,
+    /// What SIGTERM does.
+    pub stop: Stop,
+}
+
+/// An engine that can be played.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Played {
+    /// SGLang.
+    Sglang,
+    /// vLLM.
+    Vllm,
+    /// llama.cpp's `llama-server`.
+    Llamacpp,
+}
+
+impl Played {
+    /// The word for it in profiles.
+    pub fn word(self) -> &'static str {
+        match self {
+            Played::Sglang => "sglang",
+            Played::Vllm => "vllm",
+            Played::Llamacpp => "llamacpp",
+        }
+    }
+
+    /// The version that it says unless it is told another: the one whose answers were recorded.
+    pub fn reference_version(self) -> &'static str {
+        match self {
+            Played::Sglang => "0.5.23",
+            Played::Vllm => "0.32.0",
+            Played::Llamacpp => "b10434",
+        }
+    }
+}
+
+/// What it was asked to draft.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Speculative {
+    /// Tokens a verify.
+    pub steps: u32,
+    /// Whether it really does.
+    #[serde(default = "yes")]
+    pub active: bool,
+}
+
+/// How fast it is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Speed {
+    /// From the moment a request runs to its first tokens.
+    #[serde(serialize_with = "write_duration", deserialize_with = "read_duration")]
+    pub ttft: Duration,
+    /// Between two steps.
+    #[serde(serialize_with = "write_duration", deserialize_with = "read_duration")]
+    pub step: Duration,
+    /// Tokens of each step after the first, without drafts.
+    pub tokens_per_step: u32,
+    /// Tokens of the first step.
+    pub first_tokens: u32,
+    /// Prompt tokens a second; `None` is at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub input_tokens_per_s: Option<f64>,
+    /// How much longer a step takes for each further running request, as a share.
+    pub slowdown: f64,
+    /// How much all that varies.
+    pub noise: Noise,
+}
+
+impl Default for Speed {
+    fn default() -> Self {
+        Speed {
+            ttft: Duration::from_millis(50),
+            step: Duration::from_millis(20),
+            tokens_per_step: 1,
+            first_tokens: 1,
+            input_tokens_per_s: None,
+            slowdown: 0.0,
+            noise: Noise::default(),
+        }
+    }
+}
+
+/// How much times vary: all of a start, or all of a request, by one factor.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Noise {
+    /// Standard deviation of a start's factor.
+    pub start: f64,
+    /// Standard deviation of a request's factor.
+    pub request: f64,
+    /// Factors of which each start draws one.
+    pub modes: Vec<f64>,
+}
+
+/// A distribution of lengths in tokens.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Natural(pub Length);
+
+impl Default for Natural {
+    fn default() -> Self {
+        Natural(Length::Normal { mean: 120.0, stdev: 40.0, min: 20, max: 400 })
+    }
+}
+
+/// Its memory.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Memory {
+    /// Gigabytes of a GPU.
+    pub total_gb: f64,
+    /// The fraction above which it does not start.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cliff: Option<f64>,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Memory { total_gb: 80.0, cliff: None }
+    }
+}
+
+/// How its start fails.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fail {
+    /// The kind of failure.
+    pub kind: String,
+    /// The phase; `None` is the one that belongs to the kind.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+    /// How long after the phase began.
+    #[serde(default, serialize_with = "write_duration", deserialize_with = "read_duration")]
+    pub after: Duration,
+}
+
+/// How it serves, and what goes wrong while it does.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Serve {
+    /// What goes wrong with requests; the first that meets a request happens.
+    pub faults: Vec<RequestFault>,
+    /// Share of requests that are answered with garbage.
+    pub garbage: f64,
+    /// A time without steps.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stall: Option<Stall>,
+    /// Whether streams are held back until their end.
+    pub buffer: bool,
+    /// Requests at once that it really runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cap_running: Option<u32>,
+    /// Requests that may wait.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_queued: Option<u64>,
+    /// Tokens of running requests that it can hold.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kv_tokens: Option<u64>,
+    /// Largest batch that runs in captured graphs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub graph_max_batch: Option<u32>,
+    /// Reasoning before chat answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<Reasoning>,
+    /// When it says `usage`.
+    pub usage: Said,
+    /// When it says `usage` in each chunk.
+    pub continuous_usage: Said,
+    /// When a chat stream says its role.
+    pub role_chunk: RoleChunk,
+    /// Whether prompts that begin like earlier ones count as cached.
+    pub prefix_cache: bool,
+    /// The share of every prompt that counts as cached.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cached: Option<f64>,
+    /// Whether `usage` says the cached tokens; `None` is as the engine does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_report: Option<bool>,
+    /// What it knows.
+    pub answers: Vec<Answer>,
+    /// Whether it has `/metrics`.
+    pub metrics: bool,
+    /// Paths that do not answer as they should.
+    pub endpoints: BTreeMap<String, Broken>,
+    /// A compilation while it serves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compile: Option<Compile>,
+    /// How its process ends.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub die: Option<Die>,
+    /// How it is gone for a while.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub restart: Option<Restart>,
+}
+
+impl Default for Serve {
+    fn default() -> Self {
+        Serve {
+            faults: Vec::new(),
+            garbage: 0.0,
+            stall: None,
+            buffer: false,
+            cap_running: None,
+            max_queued: None,
+            kv_tokens: None,
+            graph_max_batch: None,
+            reasoning: None,
+            usage: Said::Asked,
+            continuous_usage: Said::Asked,
+            role_chunk: RoleChunk::WithToken,
+            prefix_cache: true,
+            cached: None,
+            cache_report: None,
+            answers: Vec::new(),
+            metrics: true,
+            endpoints: BTreeMap::new(),
+            compile: None,
+            die: None,
+            restart: None,
+        }
+    }
+}
+
+/// What goes wrong with some requests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RequestFault {
+    /// What.
+    pub kind: FaultKind,
+    /// The share of requests that it meets.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
+    /// It meets every so manieth request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub every: Option<u64>,
+    /// It meets these requests, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requests: Option<Vec<u64>>,
+    /// It meets none before this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<u64>,
+    /// It meets none after this one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<u64>,
+    /// Tokens before it, in the middle of an answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_tokens: Option<u64>,
+    /// The status of `kind: status`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// What `retry-after` says.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe_duration")]
+    pub retry_after: Option<Duration>,
+    /// The words of the error.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+}
+
+/// The kinds of [`RequestFault`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FaultKind {
+    /// An answer with an error status.
+    Status,
+    /// An error object in a stream whose status is 200.
+    ErrorInStream,
+    /// An error object as the whole body of an answer whose status is 200.
+    ErrorInBody,
+    /// The connection closes before the framing says that the answer is over.
+    CutBody,
+    /// A well-framed stream that ends without a finish reason and `[DONE]`.
+    NoEnd,
+    /// A complete answer without a token.
+    NoTokens,
+    /// A finish reason that is an error.
+    FinishError,
+    /// Nothing more comes, and the connection stays open.
+    Hang,
+    /// After `[DONE]` the connection stays open and the transfer is never ended.
+    HangAfterDone,
+    /// The connection closes before an answer begins.
+    NoAnswer,
+    /// The connection is reset in the middle.
+    Reset,
+    /// An event that is no JSON.
+    BadJson,
+    /// Fewer tokens than exactly asked for.
+    ShortOutput,
+    /// More tokens than asked for.
+    LongOutput,
+    /// `usage` says half of the tokens.
+    WrongUsage,
+    /// A known answer is wrong; the text is well formed.
+    WrongAnswer,
+    /// Text without sense: symbols and fragments.
+    Garbage,
+    /// The same few words again and again.
+    Repetition,
+    /// Bytes that are no UTF-8.
+    InvalidUtf8,
+    /// U+FFFD in place of text.
+    ReplacementCharacters,
+}
+
+/// A time without steps.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stall {
+    /// When, after the first request arrived.
+    #[serde(serialize_with = "write_duration", deserialize_with = "read_duration")]
+    pub at: Duration,
+    /// How long.
+    #[serde(rename = "for", serialize_with = "write_duration", deserialize_with = "read_duration")]
+    pub length: Duration,
+    /// Again each time so much has passed.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe_duration")]
+    pub every: Option<Duration>,
+}
+
+/// Reasoning before chat answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reasoning {
+    /// Its tokens.
+    pub tokens: u32,
+    /// Whether it is counted and not sent.
+    #[serde(default)]
+    pub hidden: bool,
+    /// The key that carries it; `None` is the engine's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
+}
+
+/// When something is said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Said {
+    /// When the request asks for it.
+    #[default]
+    Asked,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+impl Said {
+    /// Whether it is said to one who asked for it, or did not.
+    pub fn to(self, asked: bool) -> bool {
+        match self {
+            Said::Asked => asked,
+            Said::Always => true,
+            Said::Never => false,
+        }
+    }
+}
+
+/// When a chat stream says its role.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RoleChunk {
+    /// With the head of the answer.
+    AtOnce,
+    /// As an event of its own before the first token, in the same write.
+    WithToken,
+    /// Never.
+    Never,
+}
+
+/// Something that it knows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    /// Words that the prompt holds, in any case.
+    pub prompt: String,
+    /// What is answered.
+    pub answer: String,
+}
+
+/// How a path does not answer as it should.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Broken {
+    /// 404.
+    Absent,
+    /// 500.
+    Error,
+    /// A page of HTML with 200.
+    Nonsense,
+    /// No answer.
+    Hang,
+}
+
+/// A compilation while it serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Compile {
+    /// When, after the first request arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe_duration")]
+    pub at: Option<Duration>,
+    /// When so many requests have arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+    /// How long.
+    #[serde(rename = "for", default = "second", serialize_with = "write_duration", deserialize_with = "read_duration")]
+    pub length: Duration,
+}
+
+/// How its process ends while it serves.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Die {
+    /// When, after the first request arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe_duration")]
+    pub at: Option<Duration>,
+    /// When so many answers have ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+    /// In the middle of the answer to this request, from 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mid_stream: Option<u64>,
+    /// How.
+    #[serde(default)]
+    pub how: Death,
+    /// The code of an exit.
+    #[serde(default = "one")]
+    pub code: u8,
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Death {
+    /// By SIGKILL.
+    Kill,
+    /// By an exit of its own.
+    #[default]
+    Exit,
+}
+
+/// How it is gone for a while.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Restart {
+    /// When, after the first request arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe_duration")]
+    pub at: Option<Duration>,
+    /// When so many answers have ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<u64>,
+    /// How long.
+    #[serde(rename = "for", default = "half", serialize_with = "write_duration", deserialize_with = "read_duration")]
+    pub length: Duration,
+}
+
+/// What SIGTERM does.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Stop {
+    /// Takes no notice of it.
+    pub ignore_term: bool,
+    /// How long running requests may go on; `None` is as the engine does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drain: Option<Drain>,
+    /// The exit code.
+    pub code: u8,
+}
+
+/// How long running requests may go on after SIGTERM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Drain {
+    /// Not at all.
+    None,
+    /// Until they have ended.
+    Forever,
+    /// So long.
+    For(Duration),
+}
+
+impl Serialize for Drain {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Drain::None => serializer.serialize_str("none"),
+            Drain::Forever => serializer.serialize_str("forever"),
+            Drain::For(span) => serializer.serialize_str(&duration_text(*span)),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Drain {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match String::deserialize(deserializer)?.as_str() {
+            "none" => Ok(Drain::None),
+            "forever" => Ok(Drain::Forever),
+            span => parse_duration(span).map(Drain::For).map_err(serde::de::Error::custom),
+        }
+    }
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn one() -> u8 {
+    1
+}
+
+fn second() -> Duration {
+    Duration::from_secs(1)
+}
+
+fn half() -> Duration {
+    Duration::from_millis(500)
+}
+
+/// A span of time that may be absent.
+mod maybe_duration {
+    use std::time::Duration;
+
+    use serde::{Deserializer, Serializer};
+
+    use crate::units::{read_duration, write_duration};
+
+    pub(super) fn serialize<S: Serializer>(span: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        match span {
+            Some(span) => write_duration(span, serializer),
+            None => serializer.serialize_none(),
+        }
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        read_duration(deserializer).map(Some)
+    }
+}
+
+impl Scenario {
+    /// Reads a scenario's file, or says everything that is wrong with it.
+    pub fn load(path: &Path) -> Result<Self, ProfileError> {
+        let json = profile::scenario_file(path, &profile::process_env)?;
+        Ok(Self::from_json(json).unwrap_or_default())
+    }
+
+    /// Reads a scenario from text; `name` is what faults call it.
+    pub fn parse(name: &str, text: &str) -> Result<Self, ProfileError> {
+        let json = profile::scenario_text(name, text, &|_| None)?;
+        Ok(Self::from_json(json).unwrap_or_default())
+    }
+
+    /// The scenario that a loaded profile holds under `engine.scenario`. What has been checked always fits.
+    pub fn from_json(json: serde_json::Value) -> Result<Self, serde_json::Error> {
+        serde_json::from_value(json)
+    }
+
+    /// The engine that is played.
+    pub fn played(&self) -> Played {
+        self.plays.unwrap_or(Played::Sglang)
+    }
+
+    /// The version that it says.
+    pub fn said_version(&self) -> &str {
+        self.version.as_deref().unwrap_or_else(|| self.played().reference_version())
+    }
+
+    /// Tokens drafted a verify, as asked; 0 without speculation.
+    pub fn draft_steps(&self) -> u32 {
+        let drafted = self.acceptance.as_ref().map(|shares| u32::try_from(shares.len()).unwrap_or(u32::MAX));
+        self.speculative.map(|asked| asked.steps).or(drafted).unwrap_or(0)
+    }
+
+    /// The share of drafts whose token at each position is accepted; empty where it does not draft.
+    pub fn accepted_shares(&self) -> Vec<f64> {
+        if self.speculative.is_some_and(|asked| !asked.active) {
+            return Vec::new();
+        }
+        match &self.acceptance {
+            Some(shares) => shares.clone(),
+            None => (1..=self.draft_steps()).map(|position| 0.8_f64.powi(position.cast_signed())).collect(),
+        }
+    }
+
+    /// Requests that run at once; `None` is no limit.
+    pub fn running_cap(&self) -> Option<u32> {
+        match (self.serve.cap_running, self.max_running_requests) {
+            (Some(real), Some(asked)) => Some(real.min(asked)),
+            (real, asked) => real.or(asked),
+        }
+    }
+
+    /// Tokens of a request, prompt and answer.
+    pub fn context(&self) -> u64 {
+        self.context_length.unwrap_or(32_768)
+    }
+
+    /// How long running requests may go on after SIGTERM.
+    pub fn drain(&self) -> Drain {
+        self.stop.drain.unwrap_or(match self.played() {
+            Played::Sglang => Drain::Forever,
+            Played::Vllm | Played::Llamacpp => Drain::None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn faults(text: &str) -> Vec<String> {
+        let error = Scenario::parse("s.yaml", text).expect_err(text);
+        error.faults().map(|fault| format!("{} | {}", fault.message, fault.help.unwrap_or_default())).collect()
+    }
+
+    #[test]
+    fn a_scenario_may_say_nothing() {
+        for text in ["", "# nothing yet\n", "{}"] {
+            assert_eq!(Scenario::parse("s.yaml", text).unwrap(), Scenario::default(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_contracts_example_is_read() {
+        let text = "
+seed: 1
+as: sglang
+version: \"0.5.23\"
+ranks: 2
+startup: {weights: 3s, graph_capture: 2s}
+speed: {ttft: 50ms, step: 20ms, tokens_per_step: 4, noise: {start: 1%, request: 2%, modes: [1, 1.1]}}
+acceptance: [0.8, 0.6, 0.4]
+memory: {total_gb: 80, cliff: 0.90}
+fail: {kind: oom_capture, at: graph_capture, after: 1s}
+serve: {garbage: 0, stall: {at: 5s, for: 2s}, buffer: false, cap_running: 10}
+";
+        let scenario = Scenario::parse("s.yaml", text).unwrap();
+        assert_eq!((scenario.seed, scenario.played(), scenario.ranks), (Some(1), Played::Sglang, Some(2)));
+        assert_eq!(scenario.startup["weights"], Duration::from_secs(3));
+        assert_eq!(scenario.speed.noise, Noise { start: 0.01, request: 0.02, modes: vec![1.0, 1.1] });
+        assert_eq!(scenario.accepted_shares(), [0.8, 0.6, 0.4]);
+        assert_eq!((scenario.draft_steps(), scenario.running_cap()), (3, Some(10)));
+        assert_eq!(scenario.serve.stall.as_ref().unwrap().length, Duration::from_secs(2));
+        assert_eq!(scenario.fail.as_ref().unwrap().kind, "oom_capture");
+        let again = Scenario::from_json(serde_json::to_value(&scenario).unwrap()).unwrap();
+        assert_eq!(again, scenario);
+    }
+
+    #[test]
+    fn all_faults_are_told_at_once_with_the_nearest_key() {
+        let text = "
+sed: 1
+as: sglan
+speed: {ttft: 50, stepp: 20ms}
+cap_running: 10
+acceptance: [0.5, 0.6]
+serve:
+  faults:
+    - {kind: statuss}
+    - {kind: hang, status: 503, share: 5%, every: 3}
+  die: {}
+";
+        let told = faults(text);
+        let expected = [
+            "unknown key `sed` | did you mean `seed`?",
+            "unknown word `sglan` for `as`",
+            "`speed.ttft`: `50` has no unit",
+            "unknown key `speed.stepp` | did you mean `step`?",
+            "unknown key `cap_running` | did you mean `serve.cap_running`?",
+            "`acceptance`: a later token cannot be accepted more often",
+            "unknown word `statuss` for `serve.faults.1.kind`",
+            "`status` is for `kind: status`, and the kind is `hang`",
+            "`share` and `every` both say which requests a fault meets",
+            "`serve.die` does not say when | write `at` or `after` or `mid_stream`",
+        ];
+        assert_eq!(told.len(), expected.len(), "{told:#?}");
+        for wanted in expected {
+            assert!(told.iter().any(|fault| fault.starts_with(wanted)), "{wanted}: {told:#?}");
+        }
+    }
+
+    #[test]
+    fn every_word_for_a_fault_is_known_to_both_sides() {
+        for word in profile::fault_kinds() {
+            let text = format!("serve: {{faults: [{{kind: {word}, share: 10%}}]}}");
+            let scenario = Scenario::parse("s.yaml", &text).unwrap();
+            let json = serde_json::to_value(scenario.serve.faults[0].kind).unwrap();
+            assert_eq!(json, serde_json::json!(word));
+        }
+    }
+
+    #[test]
+    fn what_was_asked_holds_unless_the_scenario_gives_less() {
+        let scenario = |text| Scenario::parse("s.yaml", text).unwrap();
+        assert_eq!(scenario("max_running_requests: 16").running_cap(), Some(16));
+        assert_eq!(scenario("{max_running_requests: 16, serve: {cap_running: 10}}").running_cap(), Some(10));
+        assert_eq!(scenario("serve: {cap_running: 10}").running_cap(), Some(10));
+        assert_eq!(scenario("{}").running_cap(), None);
+        let drafts = scenario("speculative: {steps: 2}").accepted_shares();
+        assert!((drafts[0] - 0.8).abs() < 1e-9 && (drafts[1] - 0.64).abs() < 1e-9 && drafts.len() == 2);
+        let off = scenario("speculative: {steps: 2, active: false}");
+        assert_eq!((off.draft_steps(), off.accepted_shares()), (2, Vec::new()));
+        assert_eq!(scenario("as: llamacpp").drain(), Drain::None);
+        assert_eq!(scenario("stop: {drain: 10s}").drain(), Drain::For(Duration::from_secs(10)));
+    }
+}
