@@ -308,7 +308,7 @@ fn a_full_disk_ends_the_run_and_the_server() {
     let said = ran.stderr.replace("\n  │ ", "").replace(home.path("").to_str().unwrap(), "HOME/");
     let said = regex::Regex::new(r"(small/runs)/[-\w.]+/[\w.]+").unwrap().replace_all(&said, "$1/RUN/FILE");
     let said = regex::Regex::new(r"the (journal|rows|histograms|record) ").unwrap().replace_all(&said, "the (part) ");
-    let from = said.find("orch::").unwrap_or_default();
+    let from = said.find("  × ").unwrap_or_default();
     insta::assert_snapshot!(&said[from..]);
     assert_nothing_left(&home);
 }
