@@ -10,6 +10,7 @@ use crate::units::parse_count;
 
 use super::fault::Fault;
 use super::metrics;
+use super::nearest::nearest;
 use super::source::{Place, SourceId};
 use super::tree::{Node, Value};
 
@@ -81,6 +82,38 @@ impl<'a> Rules<'a> {
         self.root.at(head)?.as_map()?.entries.get(*last).map(|entry| entry.key)
     }
 
+    /// What a command fills in: a slip in a placeholder would reach the server as it stands, and a server that is never
+    /// told a port chosen for it listens somewhere else.
+    fn placeholders(&mut self, words: &'a [Node]) {
+        let known = ["{port}", "{model}", "{host}"];
+        let mut slips = Vec::new();
+        let mut told = false;
+        for (word, text) in words.iter().filter_map(|word| Some((word, word.scalar()?.text.as_str()))) {
+            told |= text.contains("{port}");
+            let braces = text.match_indices('{').filter_map(|(from, _)| text[from..].split_inclusive('}').next());
+            let names = braces.filter(|name| name.ends_with('}') && !known.contains(name));
+            slips.extend(names.filter_map(|name| Some((word.place, name, nearest(name, known)?))));
+        }
+        let port = self.root.text_at(&["port"]);
+        if !told && slips.is_empty() && port.is_none_or(|port| port == "auto") {
+            if let Some(place) = self.key_place(&["engine", "command"]) {
+                self.contradiction(
+                    "orch chooses the port, and no word of `engine.command` holds `{port}`",
+                    place,
+                    "is not told its port",
+                    "add it, such as `--port, \"{port}\"`, or set `port` to the number that the program listens on",
+                );
+            }
+        }
+        for (place, name, meant) in slips {
+            self.faults.push(
+                Fault::new("unknown_word", format!("`{name}` is nothing that a command fills in"))
+                    .at(place, "would stay as it is")
+                    .help(format!("did you mean `{meant}`?")),
+            );
+        }
+    }
+
     fn kind(&self) -> Option<&'a str> {
         self.root.text_at(&["engine", "kind"])
     }
@@ -102,6 +135,7 @@ impl<'a> Rules<'a> {
                     "needs a command",
                     "for example `command: [my-server, --port, \"{port}\"]`",
                 ),
+                Some(Value::List(words)) => self.placeholders(words),
                 Some(_) => {}
             }
             for key in ENGINE_ONLY {

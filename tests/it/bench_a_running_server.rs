@@ -48,7 +48,7 @@ const TWENTY: [&str; 6] = ["--requests", "20", "--concurrency", "2", "--warmup",
 
 #[test]
 fn a_good_run_prints_keeps_and_says_what_it_measured() {
-    let (home, server) = (Home::new(), start(vec![Reply::tokens(4, 3)]));
+    let (home, server) = (Home::new(), start(vec![Reply::tokens(4, 20)]));
     let file = home.path("rows.jsonl");
     let out = ["--requests-out", file.to_str().unwrap(), "--json", "--keep-text", "--keep-chunks"];
     let output = home.bench(&base(&server), &[&TWENTY[..], &out].concat());
@@ -88,7 +88,7 @@ fn a_good_run_prints_keeps_and_says_what_it_measured() {
 
 #[test]
 fn without_json_it_ends_with_a_table_for_people() {
-    let (home, server) = (Home::new(), start(vec![Reply::tokens(3, 10)]));
+    let (home, server) = (Home::new(), start(vec![Reply::tokens(4, 20)]));
     let output = home.bench(&server.url(), &[&TWENTY[..], &["--no-record"]].concat());
     let text = String::from_utf8(output.stdout).unwrap();
     assert_eq!(output.status.code(), Some(0), "{text}");
@@ -188,7 +188,7 @@ fn two_measurements_on_one_host_need_to_say_that_they_share_it() {
     while hanging.posts().is_empty() {
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    let server = start(vec![Reply::tokens(2, 3)]);
+    let server = start(vec![Reply::tokens(4, 20)]);
     let refused = home.bench(&base(&server), &TWENTY);
     let words = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert_eq!(refused.status.code(), Some(3), "{words}");

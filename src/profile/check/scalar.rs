@@ -75,8 +75,11 @@ impl Checker<'_> {
         let count = units::parse_count(&text).map_err(|error| self.unit_fault(place, error)).ok()?;
         if count < min || count > max {
             // A limit that only the type sets says nothing to a person.
-            let range =
-                if max >= u64::from(u32::MAX) { format!("at least {min}") } else { format!("from {min} to {max}") };
+            let range = match count > max {
+                true => format!("at most {max}"),
+                false if max >= u64::from(u32::MAX) => format!("at least {min}"),
+                false => format!("from {min} to {max}"),
+            };
             return self.out_of_range(place, &count.to_string(), &range);
         }
         Some(json!(count))

@@ -25,7 +25,7 @@ Every option can also be given by the environment, as SERVER_<NAME> (SERVER_STAR
                         bare (session, and its environment cleared by exec)                  [child]
   --workers-outlive     workers take no notice of the server's end (else they follow it, but for `bare`)
   --first-token S       from the request to the first token                                  [0.01]
-  --token-pace S        between two tokens                                                   [0.002]
+  --token-pace S        between two tokens                                                   [0.01]
   --stop-after N        tokens after which the model would stop                              [1000000]
   --text KIND           words | reasoning (reasoning_content) | reasoning-key (reasoning) | empty | invalid (no UTF-8) |
                         replacement (U+FFFD only) | json (broken JSON)                       [words]
@@ -75,7 +75,7 @@ def options():
     add("worker-kind", "child")
     add("workers-outlive", flag=True)
     add("first-token", 0.01, float)
-    add("token-pace", 0.002, float)
+    add("token-pace", 0.01, float)
     add("stop-after", 1000000, int)
     add("text", "words")
     add("no-usage", flag=True)
