@@ -4,6 +4,7 @@
 //! one way out, and the record says how far the run came.
 
 mod bench;
+mod container;
 mod endpoint;
 mod error;
 mod honoured;
@@ -29,6 +30,7 @@ use crate::record::{Baseline, RunFolder, Store};
 use crate::render::{self, Facts, Plan, Rank, Readiness, Warning};
 
 pub use bench::{Bench, Files};
+use container::Around;
 pub use endpoint::bench;
 pub use error::RunError;
 use error::Stop;
@@ -88,8 +90,13 @@ pub async fn run(job: &Job<'_>, cx: &Context<'_>) -> Result<Record, RunError> {
 /// Everything between the beginning of a run and its verdict.
 async fn stages(job: &Job<'_>, cx: &Context<'_>, left: &mut Option<Left>) -> Result<(), Stop> {
     let log = &cx.folder.journal;
-    let facts = until(cx.interrupt, preflight::look(job.profile, &job.definition.facts, cx.work, log)).await??;
-    let plan = plan(job, &facts, cx)?;
+    let envs = cx.work.envs();
+    let looking = preflight::look_without_port(job.profile, &job.definition.facts, &envs, log);
+    let found = until(cx.interrupt, looking).await??;
+    let (image, model) = (found.image.clone(), found.model.clone());
+    let facts = preflight::choose_port(found, job.profile, cx.work, log)?;
+    let around = |image| Around { profile: job.profile, facts: &facts, image, model: model.as_deref() };
+    let plan = plan(job, &facts, image.as_ref().map(around), cx)?;
     let head = head(&plan)?;
     let settings = settings(&cx.folder.record().profile);
     let grammar =
@@ -110,7 +117,10 @@ async fn stages(job: &Job<'_>, cx: &Context<'_>, left: &mut Option<Left>) -> Res
         }
     };
     (cx.on_server)(server.hurry());
-    let worked = serve(&server, job, &plan, &grammar, cx).await;
+    let mut worked = serve(&server, job, &plan, &grammar, cx).await;
+    if let (Some(_), Err(Stop::Failed(failure))) = (&image, &mut worked) {
+        container::look_why(failure, cx.folder.id().as_str()).await;
+    }
     let why = match &worked {
         Ok(()) => "done",
         Err(Stop::Interrupted) => "interrupted",
@@ -225,9 +235,12 @@ fn settings(profile: &Value) -> BTreeMap<String, String> {
 }
 
 /// Plans with what was found, and writes the plan down.
-fn plan(job: &Job<'_>, facts: &Facts, cx: &Context<'_>) -> Result<Plan, Stop> {
+fn plan(job: &Job<'_>, facts: &Facts, around: Option<Around<'_>>, cx: &Context<'_>) -> Result<Plan, Stop> {
     let log = &cx.folder.journal;
-    let plan = render::plan(job.profile, job.definition, facts).map_err(Stop::faults)?;
+    let mut plan = render::plan(job.profile, job.definition, facts).map_err(Stop::faults)?;
+    if let Some(around) = &around {
+        container::wrap(&mut plan, around, cx.folder.id().as_str());
+    }
     let head = head(&plan)?;
     cx.folder.write_command(&head.argv)?;
     let steps =
@@ -240,7 +253,7 @@ fn plan(job: &Job<'_>, facts: &Facts, cx: &Context<'_>) -> Result<Plan, Stop> {
             command: head.argv.clone(),
             env: head.env.clone(),
             steps: steps.collect(),
-            provenance: BTreeMap::new(),
+            provenance: around.map(|around| container::provenance(around.image)).unwrap_or_default(),
         },
     )?;
     for warning in &plan.warnings {

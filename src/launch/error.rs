@@ -115,6 +115,15 @@ pub enum LaunchError {
         /// What the system said.
         source: io::Error,
     },
+    /// The container engine did not do as it was asked.
+    #[error("`docker {what}`: {why}")]
+    #[diagnostic(code(orch::launch::docker), help("{}", docker_help(why)))]
+    Docker {
+        /// The words; no secret is ever among them.
+        what: String,
+        /// What it said.
+        why: String,
+    },
     /// There is no server of that name.
     #[error("no server `{id}` is known here")]
     #[diagnostic(code(orch::launch::no_such_server), help("{}", known_text(known)))]
@@ -179,6 +188,26 @@ fn stopped_text(stopped: &[String]) -> String {
     match stopped {
         [] => "`orch ps` shows what is left".to_owned(),
         stopped => format!("`orch ps` shows what is left; stopped: {}", stopped.join(", ")),
+    }
+}
+
+fn docker_help(why: &str) -> &'static str {
+    let why = why.to_lowercase();
+    match () {
+        () if why.contains("no such file") => "the program `docker` is not on the PATH: install a container engine",
+        () if why.contains("cannot connect") || why.contains("permission denied") => {
+            "the engine must run, and this user must be let to it: `docker version` shows whether it answers"
+        }
+        () if why.contains("device driver") || why.contains("nvidia-container-cli") => {
+            "the engine gives no GPUs: install the NVIDIA container toolkit, or set `launch.via.docker.options`"
+        }
+        () if why.contains("already in use") => {
+            "a container that orch did not make has the name; orch leaves it alone: rename or remove it"
+        }
+        () if why.contains("manifest unknown") || why.contains("pull access denied") || why.contains("not found") => {
+            "mend `launch.via.docker.image`, or log in to its registry"
+        }
+        () => "`docker` itself says more",
     }
 }
 

@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::marks::Marks;
 use super::servers::Folder;
-use super::{LaunchError, Lease, WorkFolder, lease};
+use super::{LaunchError, Lease, WorkFolder, docker, lease};
 
 /// How a server is doing, as far as processes tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -66,6 +66,8 @@ fn listed(work: &WorkFolder, folder: &Folder) -> Result<Listed, LaunchError> {
         true => 0,
         false => Marks::of(folder).living().map_err(LaunchError::io("read", "/proc"))?.len(),
     };
+    // A container outlives its client, and its processes may be another user's.
+    let processes = processes.max(usize::from(docker::lives(folder)));
     let state = match (processes > 0, supervisor) {
         (false, None) => State::Ended,
         (_, Some(_)) if folder.has("stopping") => State::Stopping,

@@ -7,6 +7,7 @@
 //!
 //! A process is ours by its marks and never by its name: see `marks.rs`.
 
+pub mod docker;
 mod end;
 mod enter;
 mod error;

@@ -264,7 +264,7 @@ pub(crate) fn living_with(work: &WorkFolder, lease: &Lease) -> Result<Option<Ser
             continue;
         }
         let living = Marks::of(&folder).living().map_err(LaunchError::io("read", "/proc"))?;
-        if !living.is_empty() {
+        if !living.is_empty() || super::docker::lives(&folder) {
             return Ok(Some(plan));
         }
     }

@@ -145,8 +145,10 @@ pub(crate) async fn end_server(folder: &Folder) -> Result<Ended, LaunchError> {
         let left = end::end(&mut marks, &rule, &CancellationToken::new())
             .await
             .map_err(LaunchError::io("end", "processes"))?;
+        super::docker::end_of(folder).await?;
         return Ok(Ended { left });
     }
+    super::docker::end_of(folder).await?;
     Ok(Ended { left: Vec::new() })
 }
 

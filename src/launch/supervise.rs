@@ -332,6 +332,9 @@ impl Watch {
             }
         };
         self.reap_main().await;
+        if let Err(error) = super::docker::end_of(&self.folder).await {
+            self.note("end the container", error);
+        }
         let left = left.map_err(LaunchError::io("read", "/proc"))?;
         if left.is_empty() {
             return Ok(());

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use super::install::{self, CpuFeatures, Environment, Step};
-use super::{PreflightError, executable, model, port, version};
+use super::{PreflightError, container, executable, model, port, version};
 use crate::engine::{self, EngineFacts, Version};
 use crate::event::{Emit, EmitError, Event, Scope};
 use crate::launch::WorkFolder;
-use crate::profile::{EngineKind, Profile};
+use crate::profile::{EngineKind, Profile, Via};
+use crate::render::docker::Image;
 use crate::render::{Facts, Warning};
 
 /// What was found, but for the port.
@@ -21,6 +22,8 @@ pub struct Found {
     pub version: Version,
     /// Where the model is; `None` for one that the engine itself looks up.
     pub model: Option<std::path::PathBuf>,
+    /// The image, where the server is started in a container.
+    pub image: Option<Image>,
 }
 
 /// Looks at all that a launch needs and chooses the port.
@@ -31,6 +34,16 @@ pub async fn look(
     emit: &dyn Emit,
 ) -> Result<Facts, PreflightError> {
     let found = look_without_port(profile, engine, &work.envs(), emit).await?;
+    choose_port(found, profile, work, emit)
+}
+
+/// What was found becomes the facts of a plan: the port is chosen, and reserved.
+pub fn choose_port(
+    found: Found,
+    profile: &Profile,
+    work: &WorkFolder,
+    emit: &dyn Emit,
+) -> Result<Facts, PreflightError> {
     let port = Teller(emit).check("port", port::choose(profile.port, work), |port| port.to_string())?;
     Ok(Facts {
         version: found.version,
@@ -52,6 +65,9 @@ pub async fn look_without_port(
     emit: &dyn Emit,
 ) -> Result<Found, PreflightError> {
     let teller = Teller(emit);
+    if let Via::Docker { image, .. } = &profile.launch.via {
+        return container::look(profile, engine, image, &teller).await;
+    }
     let environment = match &profile.engine.install {
         Some(install) => {
             let made = ensure(install, profile.engine.kind, envs, &teller).await;
@@ -67,7 +83,9 @@ pub async fn look_without_port(
         }
         None => None,
     };
-    let asked = version::find(profile, environment.as_ref(), executable.as_deref(), engine.version.as_ref()).await;
+    let asked =
+        version::find(profile, environment.as_ref(), executable.as_deref(), engine.version.as_ref(), version::PATIENCE)
+            .await;
     let (version, doubt) = teller.check("version", asked, |(version, _)| version.to_string())?;
     if let Some(doubt) = doubt {
         teller.warn(doubt)?;
@@ -77,7 +95,7 @@ pub async fn look_without_port(
         Some(path) => path.display().to_string(),
         None => format!("{}, looked up by the engine", profile.model.path),
     })?;
-    Ok(Found { environment, executable, version, model })
+    Ok(Found { environment, executable, version, model, image: None })
 }
 
 async fn ensure(
@@ -101,10 +119,10 @@ fn installed_text(environment: &Environment) -> String {
 }
 
 /// Tells the journal what was looked at.
-struct Teller<'a>(&'a dyn Emit);
+pub(super) struct Teller<'a>(pub(super) &'a dyn Emit);
 
 impl Teller<'_> {
-    fn check<T>(
+    pub(super) fn check<T>(
         &self,
         check: &str,
         result: Result<T, PreflightError>,
@@ -121,7 +139,7 @@ impl Teller<'_> {
         result
     }
 
-    fn warn(&self, warning: Warning) -> Result<(), EmitError> {
+    pub(super) fn warn(&self, warning: Warning) -> Result<(), EmitError> {
         self.0.emit(Scope::Run, Event::Warning(warning))
     }
 }

@@ -3,6 +3,7 @@
 //! In order: the engine's environment, its program, its version, the model, the port. What is found becomes the
 //! [`Facts`](crate::render::Facts) that a plan is made of. How a command is rendered is not known here.
 
+mod container;
 mod error;
 mod executable;
 mod hardware;
@@ -14,4 +15,4 @@ mod version;
 
 pub use error::PreflightError;
 pub use hardware::hardware;
-pub use look::{Found, look, look_without_port};
+pub use look::{Found, choose_port, look, look_without_port};

@@ -13,7 +13,7 @@ use crate::profile::Profile;
 use crate::render::Warning;
 
 /// How long a program may take to say its version.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The version that the installed variant names; else what the program says; else an exact pin of the profile, which is
 /// believed with a warning. What the program says comes before the pin, since a record must name what ran.
@@ -22,6 +22,7 @@ pub(super) async fn find(
     environment: Option<&Environment>,
     executable: Option<&str>,
     probe: Option<&VersionProbe>,
+    patience: Duration,
 ) -> Result<(Version, Option<Warning>), PreflightError> {
     let wanted = profile.engine.version.as_deref().map(requirement).transpose()?;
     if let Some(version) = environment.and_then(|environment| environment.version.as_deref()) {
@@ -41,7 +42,7 @@ pub(super) async fn find(
             },
         });
     };
-    let silence = match ask(executable, probe).await? {
+    let silence = match ask(executable, probe, patience).await? {
         Ok(version) => return held(version, wanted.as_ref(), &format!("{executable} is")),
         Err(why) => why,
     };
@@ -93,7 +94,11 @@ fn held(
 }
 
 /// Runs the program with the probe's words. The inner error says in words why it told nothing.
-async fn ask(executable: &str, probe: &VersionProbe) -> Result<Result<Version, String>, PreflightError> {
+async fn ask(
+    executable: &str,
+    probe: &VersionProbe,
+    patience: Duration,
+) -> Result<Result<Version, String>, PreflightError> {
     let pattern = Regex::new(&probe.pattern).map_err(|error| PreflightError::Pattern { why: error.to_string() })?;
     let output = Command::new(executable)
         .args(&probe.probe)
@@ -102,8 +107,8 @@ async fn ask(executable: &str, probe: &VersionProbe) -> Result<Result<Version, S
         .stderr(Stdio::piped())
         .kill_on_drop(true)
         .output();
-    let output = match tokio::time::timeout(PATIENCE, output).await {
-        Err(_) => return Ok(Err(format!("said nothing in {} s", PATIENCE.as_secs()))),
+    let output = match tokio::time::timeout(patience, output).await {
+        Err(_) => return Ok(Err(format!("said nothing in {} s", patience.as_secs()))),
         Ok(Err(error)) => return Ok(Err(format!("cannot be run: {error}"))),
         Ok(Ok(output)) => output,
     };
@@ -123,7 +128,7 @@ mod tests {
     async fn say(script: &str, pattern: &str) -> Result<Version, String> {
         let probe = vec!["-c".to_owned(), script.to_owned()];
         let probe = VersionProbe { probe, pattern: pattern.to_owned(), prefix: "b".to_owned() };
-        ask("/bin/sh", &probe).await.unwrap()
+        ask("/bin/sh", &probe, PATIENCE).await.unwrap()
     }
 
     #[tokio::test]
@@ -137,7 +142,7 @@ mod tests {
     #[tokio::test]
     async fn a_pattern_that_is_none_is_named() {
         let probe = VersionProbe { probe: Vec::new(), pattern: "(".to_owned(), prefix: String::new() };
-        let error = ask("/bin/sh", &probe).await.unwrap_err().to_string();
+        let error = ask("/bin/sh", &probe, PATIENCE).await.unwrap_err().to_string();
         assert!(
             error.starts_with("the pattern of the version probe in `engine.yaml` is no regular expression"),
             "{error}"

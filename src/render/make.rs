@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::{Facts, Fault, Plan, PlannedEngine, Rank, Readiness, StopRule, Warning, assume, command, steps};
 use crate::engine::{Definition, Requirement, settings};
-use crate::profile::{EngineKind, Profile};
+use crate::profile::{EngineKind, Profile, Via};
 use crate::units;
 
 /// So many generated tokens are believed.
@@ -24,6 +24,9 @@ pub fn plan(profile: &Profile, definition: &Definition, facts: &Facts) -> Result
         faults.extend(found);
         Vec::new()
     });
+    if let Via::Docker { options, .. } = &profile.launch.via {
+        faults.extend(super::docker::faults(options, &profile.secrets));
+    }
     let patience = units::parse_duration(&definition.stop.patience).unwrap_or(Duration::from_secs(60));
     let command = match command::render(profile, definition, facts) {
         Ok(command) if faults.is_empty() => command,

@@ -2,6 +2,7 @@
 
 mod assume;
 mod command;
+pub mod docker;
 mod fault;
 mod identity;
 mod logic;

@@ -11,7 +11,7 @@ pub fn not_yet(profile: &Profile) -> Vec<Fault> {
         (profile.host.is_some(), "host", "run on another host"),
         (!profile.hosts.is_empty(), "hosts", "run on other hosts"),
         (profile.parallel.nodes.is_some_and(|nodes| nodes > 1), "parallel.nodes", "run on several nodes"),
-        (!matches!(profile.launch.via, Via::Process), "launch.via", "start a server by anything but a process"),
+        (matches!(profile.launch.via, Via::Systemd), "launch.via", "measure a server that a unit starts"),
         (!profile.engine.patches.is_empty(), "engine.patches", "patch an engine"),
         (!profile.gate.patience.is_empty(), "gate.patience", "tell a stalled phase from a slow one"),
         (profile.repeat.starts > 1, "repeat.starts", "start a server several times"),

@@ -7,6 +7,7 @@ mod bench_a_running_server;
 mod built;
 mod check_profiles;
 mod compare_with_baseline;
+mod containers;
 mod first_run;
 mod install;
 mod launching;
