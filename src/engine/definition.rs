@@ -273,7 +273,58 @@ pub struct LogRules {
     pub failures: Vec<FailureRule>,
     /// Records that tell something.
     pub facts: Vec<String>,
+    /// What is read while requests are served.
+    #[serde(skip_serializing_if = "ServingRules::is_empty")]
+    pub serving: ServingRules,
 }
+
+/// `log.serving`: what the log tells while requests are served.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ServingRules {
+    /// Records that tell, at intervals, how the engine is.
+    pub samples: Vec<SampleRule>,
+    /// Records that tell of something that should not happen while it is measured.
+    pub events: Vec<EventRule>,
+}
+
+impl ServingRules {
+    /// Without a rule.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// A record that tells how the engine is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SampleRule {
+    /// What the record looks like.
+    #[serde(rename = "match")]
+    pub pattern: String,
+    /// Each is looked for by itself in such a record, since fields come and go between versions. The named groups are
+    /// those of [`SAMPLE_FIELDS`].
+    pub fields: Vec<String>,
+}
+
+/// A record that tells of something that happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EventRule {
+    /// One of [`SERVING_EVENTS`].
+    pub event: String,
+    /// What the record looks like. A group `count` is how many it tells of; without one it is 1.
+    #[serde(rename = "match")]
+    pub pattern: String,
+}
+
+/// What a record of `log.serving.samples` may tell: requests that run, requests that wait, and whether the step ran in a
+/// captured graph (`true` or `false`).
+pub const SAMPLE_FIELDS: &[&str] = &["running_requests", "waiting_requests", "in_graph"];
+
+/// What a record of `log.serving.events` may tell of: requests that the engine took back for want of memory, and
+/// something that was compiled.
+pub const SERVING_EVENTS: &[&str] = &["retracted", "compiled"];
 
 /// A phase of the start-up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

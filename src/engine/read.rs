@@ -3,10 +3,14 @@
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
+use regex::Regex;
 use serde::de::DeserializeOwned;
 
 use super::error::{EngineError, Wrong, kind_word};
-use super::{Common, Condition, Definition, EngineFacts, LaunchTemplate, PHASES, builtin, settings};
+use super::{
+    Common, Condition, Definition, EngineFacts, LaunchTemplate, PHASES, SAMPLE_FIELDS, SERVING_EVENTS, ServingRules,
+    builtin, settings,
+};
 use crate::profile::EngineKind;
 use crate::units;
 
@@ -113,6 +117,9 @@ fn check(facts: &EngineFacts, kind: EngineKind, file: &Found) -> Result<(), Engi
             wrong(phase, format!("`{phase}` is not a phase"), format!("the phases are `{}`", PHASES.join("`, `")));
         }
     }
+    for (word, message, help) in serving_faults(&facts.log.serving) {
+        wrong(&word, message, help);
+    }
     let spans = facts.log.phases.iter().filter_map(|rule| rule.patience.as_ref()).chain([&facts.stop.patience]);
     for span in spans {
         if let Err(error) = units::parse_duration(span) {
@@ -121,7 +128,7 @@ fn check(facts: &EngineFacts, kind: EngineKind, file: &Found) -> Result<(), Engi
     }
     let patterns = facts.version.iter().map(|probe| &probe.pattern);
     for pattern in patterns {
-        match regex::Regex::new(pattern) {
+        match Regex::new(pattern) {
             Ok(regex) if regex.capture_names().flatten().any(|name| name == "version") => {}
             Ok(_) => wrong(
                 pattern,
@@ -132,6 +139,24 @@ fn check(facts: &EngineFacts, kind: EngineKind, file: &Found) -> Result<(), Engi
         }
     }
     if wrongs.is_empty() { Ok(()) } else { Err(EngineError::of(wrongs)) }
+}
+
+/// Words of `log.serving` that are not of its vocabulary, with what to say of each. That its patterns read, the grammar
+/// says.
+fn serving_faults(serving: &ServingRules) -> Vec<(String, String, String)> {
+    let mut faults = Vec::new();
+    for event in serving.events.iter().filter(|rule| !SERVING_EVENTS.contains(&rule.event.as_str())) {
+        let help = format!("the events are `{}`", SERVING_EVENTS.join("`, `"));
+        faults.push((event.event.clone(), format!("`log.serving.events`: `{}` is not one", event.event), help));
+    }
+    let patterns = serving.samples.iter().flat_map(|rule| &rule.fields).filter_map(|field| Regex::new(field).ok());
+    let names: Vec<String> =
+        patterns.flat_map(|regex| regex.capture_names().flatten().map(str::to_owned).collect::<Vec<_>>()).collect();
+    for name in names.into_iter().filter(|name| !SAMPLE_FIELDS.contains(&name.as_str())) {
+        let help = format!("the fields are `{}`", SAMPLE_FIELDS.join("`, `"));
+        faults.push((name.clone(), format!("`log.serving.samples`: `{name}` is not a field"), help));
+    }
+    faults
 }
 
 fn condition_faults(condition: &Condition) -> Vec<&str> {

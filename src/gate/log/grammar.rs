@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use regex::{Captures, Regex, RegexSet};
 use serde_json::Value;
 
-use super::{FailureRule, LogRules, Piece};
+use super::{FailureRule, LogRules, Piece, ServingGrammar};
 
 /// A shorter value would stand in words that have nothing to do with it.
 const SHORTEST_SECRET: usize = 4;
@@ -23,6 +23,7 @@ pub struct LogGrammar {
     phases: Vec<PhaseKind>,
     bars: Vec<Bar>,
     failures: Vec<FailureRule>,
+    serving: ServingGrammar,
     settings: BTreeMap<String, String>,
     secrets: Vec<(String, String)>,
 }
@@ -159,6 +160,7 @@ impl LogGrammar {
             phases: rules.phases.iter().map(phase).collect(),
             bars: rules.bars.iter().map(|rule| Bar { unit: rule.unit.clone(), phase: rule.phase.clone() }).collect(),
             failures: rules.failures.clone(),
+            serving: ServingGrammar::new(rules)?,
             settings: BTreeMap::new(),
             secrets: Vec::new(),
         })
@@ -194,6 +196,11 @@ impl LogGrammar {
         &self.settings
     }
 
+    /// What is read while requests are served.
+    pub fn serving(&self) -> &ServingGrammar {
+        &self.serving
+    }
+
     /// A rule for failures, by its number in an [`Observation::Failure`].
     pub fn failure(&self, rule: usize) -> Option<&FailureRule> {
         self.failures.get(rule)
@@ -209,7 +216,8 @@ impl LogGrammar {
         self.records(&piece.text).into_iter().flat_map(|record| self.read_record(record)).collect()
     }
 
-    fn records<'t>(&self, text: &'t str) -> Vec<&'t str> {
+    /// The records in a piece: a bar and a record can share a line.
+    pub(super) fn records<'t>(&self, text: &'t str) -> Vec<&'t str> {
         let Some(pattern) = &self.record else { return vec![text] };
         let mut cuts: Vec<usize> = pattern.find_iter(text).map(|found| found.start()).collect();
         cuts.insert(0, 0);
@@ -289,7 +297,7 @@ impl Compiler {
     }
 }
 
-fn compile(place: &str, pattern: &str) -> Result<Regex, GrammarError> {
+pub(super) fn compile(place: &str, pattern: &str) -> Result<Regex, GrammarError> {
     Regex::new(pattern).map_err(|source| GrammarError { place: place.to_owned(), source: Box::new(source) })
 }
 
@@ -398,6 +406,7 @@ mod tests {
                 r"#tokens: (?<kv_tokens>[\d,]+), K size: (?<kv_type>\w+)".into(),
                 r"rate (?<hit_ratio>[\d.]+%)".into(),
             ],
+            ..LogRules::default()
         })
         .unwrap()
     }
