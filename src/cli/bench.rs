@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::launch::{Held, LaunchError, WorkFolder};
 use crate::load::url::Endpoint;
 use crate::load::{Options, Target, models};
-use crate::measure::RowWriter;
+use crate::measure::{GOODPUT_METRICS, Goodput, RowWriter};
 use crate::preflight;
 use crate::profile::{PROMPT_KINDS, Prompt, prompts};
 use crate::record::model::{HostInfo, Record, RunKind};
@@ -62,6 +62,9 @@ pub(crate) struct BenchArgs {
     /// Requests before, at the same load, not counted [default: one round of the concurrency, at least 2]
     #[arg(long, value_name = "N")]
     warmup: Option<u64>,
+    /// Limits that a request must all meet to count as good, such as ttft_ms=500ms,tpot_ms=30ms
+    #[arg(long, value_name = "METRIC=TIME,...", value_delimiter = ',', value_parser = goodput_limit)]
+    goodput: Vec<(String, f64)>,
     /// How often a failed request is sent again; only 0 so far
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=0))]
     retries: u32,
@@ -110,6 +113,26 @@ fn span(text: &str) -> Result<Duration, String> {
     }
 }
 
+fn goodput_limit(text: &str) -> Result<(String, f64), String> {
+    let (id, limit) = text.split_once('=').ok_or("not METRIC=TIME, such as ttft_ms=500ms")?;
+    if !GOODPUT_METRICS.contains(&id) {
+        return Err(format!("`{id}` cannot have a limit: {} can", GOODPUT_METRICS.join(", ")));
+    }
+    Ok((id.to_owned(), span(limit)?.as_secs_f64() * 1e3))
+}
+
+/// The limits together. One metric with two limits is a slip of the hand.
+fn goodput_of(limits: Vec<(String, f64)>) -> Result<Option<Goodput>, Failure> {
+    let mut goodput = Goodput::default();
+    for (id, limit) in limits {
+        if goodput.0.insert(id.clone(), limit).is_some() {
+            let report = miette::miette!(code = "orch::bench::goodput", "--goodput names {id} twice");
+            return Err(Failure::new(Exit::Usage, report));
+        }
+    }
+    Ok((!goodput.0.is_empty()).then_some(goodput))
+}
+
 /// What was asked for, in the program's own words.
 struct Asked {
     endpoint: Endpoint,
@@ -134,6 +157,7 @@ impl Asked {
             concurrency,
             output_tokens,
             warmup,
+            goodput,
             retries: _,
             seed,
             keep_text,
@@ -155,6 +179,7 @@ impl Asked {
             name: "bench".to_owned(),
             workload: Workload::plain("builtin", api, all_prompts(), stop, seed),
             load: Load { arrival, requests, duration_s, warmup },
+            goodput: goodput_of(goodput)?,
         };
         let target = Target { base_url: url, model, headers: Vec::new() };
         let options = Options { keep_text, ..Options::default() };
@@ -181,6 +206,7 @@ impl Asked {
                 "requests": self.step.load.requests,
                 "duration_s": self.step.load.duration_s,
                 "warmup": self.step.load.warmup,
+                "goodput": self.step.goodput,
             }},
         })
     }

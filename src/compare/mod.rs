@@ -24,6 +24,9 @@ use noise::Noise;
 /// The step that a comparison of the start-up stands under.
 pub const START: &str = "start";
 
+/// The metric that depends on limits of its own.
+const GOODPUT: &str = "goodput_requests_per_s";
+
 /// What came of a comparison.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Judgement {
@@ -294,8 +297,11 @@ fn of_step(
 ) -> Vec<Measured> {
     let mut measured = Vec::new();
     for judged in metric::judged(tolerance) {
+        // Against other limits it is another number.
+        let alike = |other: &StepResult| judged.id != GOODPUT || other.goodput == step.goodput;
         // A logarithm needs a value above zero. A server that gives nothing any more is the worst loss there is.
-        let was = runs.iter().filter_map(|(_, other)| metric::carried(other, &judged.id));
+        let was = runs.iter().filter(|(_, other)| alike(other));
+        let was = was.filter_map(|(_, other)| metric::carried(other, &judged.id));
         let was: Vec<f64> = was.filter(|was| *was > 0.0 && was.is_finite()).collect();
         let now = metric::carried(step, &judged.id).filter(|now| *now >= 0.0 && now.is_finite());
         // What neither side has does not apply. What only this run has is no comparison.

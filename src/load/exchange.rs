@@ -8,6 +8,7 @@ use super::http::{self, Ending, Piece};
 use super::memo::Memo;
 use super::sse;
 use crate::clock::Nanos;
+use crate::measure::text::Tail;
 use crate::measure::{Chunk, ChunkKind, Outcome, Timeline};
 
 /// What of an answer that is no stream is held: a document, or the words of an error.
@@ -72,6 +73,8 @@ struct Reading {
     last_count: u64,
     text: String,
     reasoning: String,
+    /// The end of both, where they are not kept.
+    tail: Tail,
 }
 
 impl Exchange {
@@ -94,6 +97,7 @@ impl Exchange {
             last_count: 0,
             text: String::new(),
             reasoning: String::new(),
+            tail: Tail::default(),
         };
         Exchange { http: http::Decoder::default(), reading, ended: None }
     }
@@ -254,6 +258,8 @@ impl Reading {
                     ChunkKind::Reasoning => self.reasoning.push_str(text),
                     ChunkKind::Other => {}
                 }
+            } else {
+                self.tail.push(text);
             }
             self.push(Chunk { at: now, tokens: None, kind });
             return;
@@ -284,6 +290,10 @@ impl Reading {
             if self.keep_text {
                 self.text.push_str(said.content.as_deref().unwrap_or_default());
                 self.reasoning.push_str(said.reasoning.as_deref().unwrap_or_default());
+            } else {
+                for text in [&said.reasoning, &said.content].into_iter().flatten() {
+                    self.tail.push(text);
+                }
             }
             self.push(Chunk { at: now, tokens, kind: kind(&said) });
         }
@@ -328,6 +338,8 @@ impl Reading {
         if self.keep_text {
             self.timeline.text = Some(self.text);
             self.timeline.reasoning_text = Some(self.reasoning).filter(|text| !text.is_empty());
+        } else {
+            self.timeline.tail = Some(self.tail.into_text());
         }
         self.timeline
     }

@@ -153,7 +153,15 @@ impl Running {
         progress(self.so_far.progress(0.0, None, &[]));
     }
 
-    fn second(&mut self, elapsed_s: f64, chunks_per_s: Option<f64>, finished: Vec<Timeline>, progress: Listener<'_>) {
+    fn second(
+        &mut self,
+        elapsed_s: f64,
+        chunks_per_s: Option<f64>,
+        mut finished: Vec<Timeline>,
+        progress: Listener<'_>,
+    ) {
+        // Here and not in the load's own thread, which would read other answers late meanwhile.
+        finished.iter_mut().for_each(Timeline::look_at_text);
         self.so_far.add(&finished);
         progress(self.so_far.progress(elapsed_s, chunks_per_s, &finished));
         let kept = if self.so_far.part == Some(Part::Warmup) { &mut self.warmup } else { &mut self.timelines };

@@ -1,8 +1,10 @@
 //! From timelines to metrics. Pure, but for the writers of files beside a record.
 
 pub mod counters;
+pub mod capacity;
 mod distribution;
 mod errors;
+mod goodput;
 mod histograms;
 mod logged;
 mod measured;
@@ -14,12 +16,15 @@ mod seen;
 mod summary;
 #[cfg(test)]
 mod testing;
+pub mod text;
 mod timeline;
 pub mod validity;
 mod value;
 
+pub use capacity::Capacity;
 pub use distribution::*;
 pub use errors::standard_errors;
+pub use goodput::{GOODPUT_METRICS, Goodput};
 pub use histograms::*;
 pub use logged::Logged;
 pub use measured::*;
@@ -28,6 +33,7 @@ pub use page::metrics_page;
 pub use rows::*;
 pub use seen::Seen;
 pub use summary::{Summary, counts, samples, summarize};
+pub use text::TextFault;
 pub use timeline::*;
 pub use value::*;
 

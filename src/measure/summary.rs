@@ -40,6 +40,11 @@ pub fn summarize(measured: &Measured, step: &Step, seen: &Seen) -> Summary {
     ] {
         metrics.insert(id.to_owned(), number(value));
     }
+    if let Some(goodput) = &step.goodput {
+        let good = measured.timelines.iter().filter(|timeline| goodput.is_met_by(timeline)).count() as f64;
+        let rate = duration_s(measured).map(|seconds| good / seconds);
+        metrics.insert("goodput_requests_per_s".to_owned(), number(rate));
+    }
     Summary {
         counts: counts(&measured.timelines),
         reasons: validity::reasons(measured, step),
@@ -229,6 +234,22 @@ mod tests {
             (number(&summary, "input_tokens_per_s"), number(&summary, "total_tokens_per_s")),
             (Some(21.0), Some(27.0))
         );
+    }
+
+    #[test]
+    fn goodput_counts_the_requests_that_met_every_limit_over_the_whole_run() {
+        // TTFT 100, 120 and 110 ms; E2E 1,000, 1,120 and 1,000 ms; 2 s in all.
+        let timelines = vec![ok(0, 100, 1000, 10), ok(0, 120, 1120, 11), ok(1000, 1110, 2000, 9)];
+        let measured = Measured { timelines, ..Measured::default() };
+        let limits = |limits: &[(&str, f64)]| {
+            let limits = limits.iter().map(|(id, limit)| ((*id).to_owned(), *limit)).collect();
+            let step = Step { goodput: Some(crate::measure::Goodput(limits)), ..step(closed(3)) };
+            number(&summarize(&measured, &step), "goodput_requests_per_s")
+        };
+        assert_eq!(limits(&[("ttft_ms", 110.0)]), Some(1.0));
+        assert_eq!(limits(&[("ttft_ms", 105.0), ("e2e_ms", 1000.0)]), Some(0.5));
+        assert_eq!(limits(&[("ttft_ms", 1.0)]), Some(0.0), "none met them, which is known");
+        assert!(!summarize(&measured, &step(closed(3))).metrics.contains_key("goodput_requests_per_s"));
     }
 
     #[test]

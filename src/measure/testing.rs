@@ -44,5 +44,6 @@ pub(super) fn step(arrival: Arrival) -> Step {
             seed: 0,
         },
         load: Load { arrival, requests: None, duration_s: None, warmup: None },
+        goodput: None,
     }
 }

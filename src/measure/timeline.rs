@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::TextFault;
 use crate::clock::Nanos;
 
 /// One request, from the moment it was due to the end of its answer. Moments are on the load's clock.
@@ -45,6 +46,10 @@ pub struct Timeline {
     pub text: Option<String>,
     /// Reasoning text, when kept.
     pub reasoning_text: Option<String>,
+    /// The end of its text, until that is looked at, where the text is not kept.
+    pub tail: Option<String>,
+    /// What is wrong with its text, once that was looked at.
+    pub text_fault: Option<TextFault>,
 }
 
 impl Timeline {

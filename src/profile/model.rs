@@ -416,6 +416,14 @@ pub struct Bench {
         deserialize_with = "units::read_optional_duration"
     )]
     pub duration: Option<Duration>,
+    /// What a request must meet to count as good, by metric id.
+    #[serde(
+        default,
+        skip_serializing_if = "BTreeMap::is_empty",
+        serialize_with = "units::write_durations",
+        deserialize_with = "units::read_durations"
+    )]
+    pub goodput: BTreeMap<String, Duration>,
     /// Requests sent before, at the same load, and not counted; absent is the step's own choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup: Option<u64>,

@@ -172,6 +172,9 @@ pub struct StepResult {
     pub workload_name: String,
     /// How it was sent.
     pub load: crate::render::Load,
+    /// What a request had to meet to count as good; not there when nothing was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goodput: Option<crate::measure::Goodput>,
     /// `beside`, `direct` or `tunnel`.
     pub load_path: String,
     /// Requests by how they ended.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::engine::Version;
+use crate::measure::Goodput;
 use crate::profile::{EngineKind, Prompt};
 
 /// What a plan needs to know of the place. `orch render` assumes it, a run looks.
@@ -141,6 +142,9 @@ pub struct Step {
     pub workload: Workload,
     /// How it is sent.
     pub load: Load,
+    /// What a request must meet to count as good; `None`: nothing was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub goodput: Option<Goodput>,
 }
 
 /// The load of a step.

@@ -5,6 +5,7 @@ use serde_json::{Map, Value};
 use super::identity::Identity;
 use super::{Api, Arrival, Fault, Load, Step, Stop, Workload};
 use crate::engine::{Definition, kind_word};
+use crate::measure::Goodput;
 use crate::profile::{Bench, Length, Output, PrefixCache, Profile, WorkloadKeys};
 
 /// The steps, in the profile's order.
@@ -19,12 +20,19 @@ pub(super) fn of(profile: &Profile, definition: &Definition) -> Result<Vec<Step>
                     name: if several { format!("{name}@{suffix}") } else { name.clone() },
                     workload: workload.clone(),
                     load,
+                    goodput: goodput(bench),
                 }));
             }
             (workload, loads) => faults.extend(workload.err().into_iter().flatten().chain(loads.err())),
         }
     }
     if faults.is_empty() { Ok(steps) } else { Err(faults) }
+}
+
+fn goodput(bench: &Bench) -> Option<Goodput> {
+    let limits = bench.goodput.iter().map(|(id, limit)| (id.clone(), limit.as_secs_f64() * 1e3));
+    let limits = Goodput(limits.collect());
+    (!limits.0.is_empty()).then_some(limits)
 }
 
 fn loads(name: &str, bench: &Bench) -> Result<Vec<(String, Load)>, Fault> {

@@ -104,6 +104,7 @@ fn result(bench: &Bench<'_>, step: &Step, measured: &Measured, seen: &Seen) -> (
         workload: step.workload.hash.clone(),
         workload_name: step.workload.name.clone(),
         load: step.load.clone(),
+        goodput: step.goodput.clone(),
         load_path: bench.load_path.to_owned(),
         counts: summary.counts,
         errors: measure::standard_errors(measured, &summary.metrics),

@@ -84,6 +84,7 @@ impl Built {
             workload: "sha256:c4a7".into(),
             workload_name: "chat-mix".into(),
             load: Load { arrival: Arrival::Closed { concurrency }, requests: Some(48), duration_s: None, warmup: None },
+            goodput: None,
             load_path: "beside".into(),
             counts: Counts { ok: 48, ..Counts::default() },
             metrics,

@@ -178,6 +178,7 @@ pub(crate) fn step_of(name: &str, concurrency: u32, requests: Option<u64>, chat:
             seed: 1,
         },
         load: Load { arrival: Arrival::Closed { concurrency }, requests, duration_s: None, warmup: Some(0) },
+        goodput: None,
     }
 }
 

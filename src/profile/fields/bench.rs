@@ -96,6 +96,29 @@ pub(crate) static WORKLOAD: Struct = Struct {
     fields: &[PROMPTS, INPUT_TOKENS, OUTPUT_TOKENS, OUTPUT_FIELD, SAMPLING, PREFIX, TURNS, SEED, API],
 };
 
+/// Keys of `goodput`.
+static GOODPUT: Struct = Struct {
+    name: "goodput",
+    fields: &[
+        Field::new("ttft_ms", Shape::Duration, "500ms", "From the sending to the first token."),
+        Field::new(
+            "ttft_content_ms",
+            Shape::Duration,
+            "2s",
+            "From the sending to the first token of the answer itself, after any reasoning.",
+        ),
+        Field::new(
+            "tpot_ms",
+            Shape::Duration,
+            "30ms",
+            "Time per output token. An answer of one token has none and cannot miss it.",
+        ),
+        Field::new("e2e_ms", Shape::Duration, "10s", "From the sending to the last token."),
+        Field::new("ttft_from_due_ms", Shape::Duration, "500ms", "As `ttft_ms`, from the moment the request was due."),
+        Field::new("e2e_from_due_ms", Shape::Duration, "10s", "As `e2e_ms`, from the moment the request was due."),
+    ],
+};
+
 /// Keys of a measurement.
 pub(crate) static BENCH: Struct = Struct {
     name: "a measurement",
@@ -139,6 +162,12 @@ pub(crate) static BENCH: Struct = Struct {
             "Requests that are sent before at the same load, and not counted.",
         )
         .derived("the step's own choice"),
+        Field::new(
+            "goodput",
+            Shape::Struct(&GOODPUT),
+            "{ttft_ms: 500ms, tpot_ms: 30ms}",
+            "Limits that a request must all meet to count in `goodput_requests_per_s`.",
+        ),
         PROMPTS,
         INPUT_TOKENS,
         OUTPUT_TOKENS,

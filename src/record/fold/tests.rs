@@ -120,6 +120,7 @@ pub(crate) fn result(name: &str, output: f64) -> StepResult {
         workload: "sha256:aa".into(),
         workload_name: "chat-mix".into(),
         load: Load { arrival: Arrival::Closed { concurrency: 1 }, requests: Some(24), duration_s: None, warmup: None },
+        goodput: None,
         load_path: "beside".into(),
         counts: Counts { ok: 24, ..Counts::default() },
         metrics: BTreeMap::from([("output_tokens_per_s".into(), MetricValue::Number(output))]),

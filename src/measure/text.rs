@@ -1,0 +1,174 @@
+//! Whether an answer's text is one that a working model gives: no characters that could not be decoded, and no loop that
+//! goes on to its end.
+//!
+//! The measure of a loop is strict on purpose: the same bytes again and again, up to the last one. Tables, code and lists
+//! repeat words and shapes but never all of their bytes, and what they do repeat (a rule of dashes, a row of zeros) ends
+//! before the text does.
+
+use serde::{Deserialize, Serialize};
+
+use super::Timeline;
+
+/// What is wrong with an answer's text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TextFault {
+    /// It holds U+FFFD, which stands for bytes that are no character.
+    Undecodable,
+    /// It repeats itself up to its end.
+    Repeats,
+}
+
+/// How much of a text is looked at: its end.
+pub const LOOKED_AT_BYTES: usize = 4096;
+/// A loop covers at least so many bytes,
+const LOOP_BYTES: usize = 200;
+/// and goes round at least so often.
+const LOOP_ROUNDS: usize = 4;
+
+/// The end of a text that comes in pieces: enough to look at, however long the whole is.
+#[derive(Clone, Debug, Default)]
+pub struct Tail {
+    text: String,
+    /// Whether U+FFFD stood in what was dropped.
+    undecodable: bool,
+}
+
+impl Tail {
+    /// Takes the next piece.
+    pub fn push(&mut self, piece: &str) {
+        self.text.push_str(piece);
+        if self.text.len() > 2 * LOOKED_AT_BYTES {
+            let mut from = self.text.len() - LOOKED_AT_BYTES;
+            while !self.text.is_char_boundary(from) {
+                from += 1;
+            }
+            self.undecodable |= self.text[..from].contains('\u{fffd}');
+            self.text.drain(..from);
+        }
+    }
+
+    /// The end. What was dropped of it and could not be decoded stands before it as one U+FFFD.
+    pub fn into_text(self) -> String {
+        if self.undecodable { format!("\u{fffd}{}", self.text) } else { self.text }
+    }
+}
+
+impl Timeline {
+    /// Notes what is wrong with its text, and lets go of what was kept of it for that alone.
+    pub fn look_at_text(&mut self) {
+        let cut = self.finish_reason.as_deref() == Some("length");
+        let tail = self.tail.take();
+        let texts = [tail.as_deref(), self.reasoning_text.as_deref(), self.text.as_deref()];
+        self.text_fault = texts.into_iter().flatten().find_map(|text| fault(text, cut));
+    }
+}
+
+/// Looks at an answer's text. `cut`: it was ended by a limit of its length, so that it may end within a character.
+pub fn fault(text: &str, cut: bool) -> Option<TextFault> {
+    let whole = if cut { text.trim_end_matches('\u{fffd}') } else { text };
+    if whole.contains('\u{fffd}') {
+        return Some(TextFault::Undecodable);
+    }
+    // A model that is in a loop does not come out of it by itself.
+    let end = text.as_bytes();
+    let end = &end[end.len().saturating_sub(LOOKED_AT_BYTES)..];
+    (cut && is_loop(end)).then_some(TextFault::Repeats)
+}
+
+/// Whether the bytes end in something that is repeated.
+///
+/// `borders[n]` is the longest true beginning of the last `n` bytes, read backwards, that is also their end (Knuth,
+/// Morris and Pratt's failure function); `n - borders[n]` is then the shortest period of those bytes.
+fn is_loop(bytes: &[u8]) -> bool {
+    let at = |number: usize| bytes[bytes.len() - 1 - number];
+    let mut borders = vec![0; bytes.len() + 1];
+    let mut border = 0;
+    for length in 2..=bytes.len() {
+        let next = at(length - 1);
+        while border > 0 && at(border) != next {
+            border = borders[border];
+        }
+        if at(border) == next {
+            border += 1;
+        }
+        borders[length] = border;
+        let period = length - border;
+        if length >= LOOP_BYTES && length >= LOOP_ROUNDS * period {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_loop_up_to_the_end_is_found_whatever_it_repeats() {
+        for unit in
+            ["!", "the ", "I am sorry, but ", "one two three four five six seven eight nine ten ", "好的，我来帮你。"]
+        {
+            let text = format!("It begins well enough, as they all do. {}", unit.repeat(250 / unit.len() + 4));
+            assert_eq!(fault(&text, true), Some(TextFault::Repeats), "{unit}");
+            // In the middle of a round.
+            let mut cut = text.clone();
+            cut.pop();
+            assert_eq!(fault(&cut, true), Some(TextFault::Repeats), "{unit}");
+        }
+        let paragraph = "A paragraph of some length that says the same thing over, as a model does when it has lost its way, \
+                         and then begins again from the start without a word of excuse.\n\n";
+        assert_eq!(fault(&paragraph.repeat(4), true), Some(TextFault::Repeats));
+        assert_eq!(fault(&paragraph.repeat(3), true), None, "three times may be meant");
+        assert_eq!(fault(&"!".repeat(1 << 20), true), Some(TextFault::Repeats), "of a long text, its end");
+    }
+
+    #[test]
+    fn what_merely_repeats_its_shape_is_no_loop() {
+        let table: String = (0..40).map(|n| format!("| Item {n} | {} | yes |\n", n * 7)).collect();
+        let rule = format!("| Name | Value |\n|{}|{}|\n| a | 1 |", "-".repeat(150), "-".repeat(150));
+        let list: String = (1..60).map(|n| format!("{n}. The next item of the list\n")).collect();
+        let code: String = (0..40).map(|n| format!("    self.field_{n} = None\n")).collect();
+        let zeros = format!("grid = [{}]\n", "[0, 0, 0, 0, 0, 0, 0, 0], ".repeat(12));
+        let count: String = (0..200).map(|n| format!("{n}, ")).collect();
+        let short = format!("{} That is all.", "ha ".repeat(60));
+        for text in [table, rule, list, code, zeros, count, short] {
+            assert_eq!(fault(&text, true), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_model_that_stops_by_itself_was_in_no_loop() {
+        let song = "La la la, la la la, sing with me.\n".repeat(12);
+        assert_eq!((fault(&song, false), fault(&song, true)), (None, Some(TextFault::Repeats)));
+    }
+
+    #[test]
+    fn of_a_long_text_the_end_is_kept_and_what_went_before_is_not_forgotten() {
+        let mut tail = Tail::default();
+        tail.push("bad \u{fffd} text");
+        for n in 0..10_000 {
+            tail.push(&format!(" wörd{n}"));
+        }
+        let text = tail.into_text();
+        assert!(text.ends_with(" wörd9999") && text.len() <= 2 * LOOKED_AT_BYTES + 16, "{}", text.len());
+        assert_eq!(fault(&text, true), Some(TextFault::Undecodable));
+        let mut looked =
+            Timeline { finish_reason: Some("length".to_owned()), tail: Some("no ".repeat(100)), ..Timeline::default() };
+        looked.look_at_text();
+        assert_eq!((looked.text_fault, looked.tail, looked.text), (Some(TextFault::Repeats), None, None));
+        let mut kept = Timeline { text: Some("bad \u{fffd} text".to_owned()), ..Timeline::default() };
+        kept.look_at_text();
+        assert_eq!(kept.text_fault, Some(TextFault::Undecodable));
+        assert!(kept.text.is_some());
+    }
+
+    #[test]
+    fn half_a_character_at_a_cut_end_is_nobodys_fault() {
+        assert_eq!(fault("good text\u{fffd}\u{fffd}", true), None);
+        assert_eq!(fault("good text\u{fffd}", false), Some(TextFault::Undecodable));
+        assert_eq!(fault("bad \u{fffd} text", true), Some(TextFault::Undecodable));
+        assert_eq!(fault("", true), None);
+    }
+}
