@@ -1,7 +1,7 @@
 //! From timelines to metrics. Pure, but for the writers of files beside a record.
 
-pub mod counters;
 pub mod capacity;
+pub mod counters;
 mod distribution;
 mod errors;
 mod goodput;

@@ -1,6 +1,5 @@
 //! `docs/metrics.md`, written from the tables.
 
-use super::validity::REASONS;
 use super::{Better, ENOUGH, Exactness, METRICS, METRICS_VERSION, Metric, Shape};
 
 const TOP: &str = "# Metrics
@@ -47,11 +46,7 @@ pub fn metrics_page() -> String {
         page.push_str(&format!("| {} | {samples} |\n", percentile.word()));
     }
     page.push_str("\nPooled gaps (`itl_ms`, `chunk_gap_ms`) count gaps, and gaps of one request are alike: their percentiles are ");
-    page.push_str("surer of that run than of the next.\n\n## When numbers may not be used\n\n");
-    page.push_str("| reason | a step is invalid when |\n|---|---|\n");
-    for (id, text) in REASONS {
-        page.push_str(&format!("| `{id}` | {text} |\n"));
-    }
+    page.push_str("surer of that run than of the next.\n\nWhen numbers may not be used is in `docs/verdicts.md`.\n");
     page.push_str(&format!("\n## The metrics\n\nVersion {METRICS_VERSION} of the definitions.\n"));
     METRICS.iter().for_each(|metric| page.push_str(&section(metric)));
     page

@@ -1,6 +1,7 @@
 //! What was seen of the server while a step was measured, beside its answers.
 
 use super::counters::Window;
+use super::{Capacity, Logged};
 
 /// What was seen of the server while a step was measured. `Default`: nothing was looked at, and what would follow from
 /// it is absent.
@@ -8,4 +9,8 @@ use super::counters::Window;
 pub struct Seen {
     /// The engine's own counters over the measured part alone. `None`: it has none, or they could not be read.
     pub counters: Option<Window>,
+    /// What its log told over the measured part alone. `None`: it was not read.
+    pub log: Option<Logged>,
+    /// What it says it can hold. `None`: it was not asked.
+    pub capacity: Option<Capacity>,
 }

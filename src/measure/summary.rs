@@ -23,7 +23,6 @@ pub struct Summary {
 
 /// Sums a step up, with what was seen of the server beside its answers.
 pub fn summarize(measured: &Measured, step: &Step, seen: &Seen) -> Summary {
-    let _ = seen;
     let mut metrics: BTreeMap<String, MetricValue> = samples(measured)
         .into_iter()
         .map(|(id, samples)| (id.to_owned(), MetricValue::Distribution(Distribution::of(samples))))
@@ -47,8 +46,8 @@ pub fn summarize(measured: &Measured, step: &Step, seen: &Seen) -> Summary {
     }
     Summary {
         counts: counts(&measured.timelines),
-        reasons: validity::reasons(measured, step),
-        warnings: validity::warnings(measured, step, &metrics),
+        reasons: validity::reasons(measured, step, seen),
+        warnings: validity::warnings(measured, step, seen, &metrics),
         metrics,
     }
 }
@@ -244,12 +243,14 @@ mod tests {
         let limits = |limits: &[(&str, f64)]| {
             let limits = limits.iter().map(|(id, limit)| ((*id).to_owned(), *limit)).collect();
             let step = Step { goodput: Some(crate::measure::Goodput(limits)), ..step(closed(3)) };
-            number(&summarize(&measured, &step), "goodput_requests_per_s")
+            number(&summarize(&measured, &step, &Seen::default()), "goodput_requests_per_s")
         };
         assert_eq!(limits(&[("ttft_ms", 110.0)]), Some(1.0));
         assert_eq!(limits(&[("ttft_ms", 105.0), ("e2e_ms", 1000.0)]), Some(0.5));
         assert_eq!(limits(&[("ttft_ms", 1.0)]), Some(0.0), "none met them, which is known");
-        assert!(!summarize(&measured, &step(closed(3))).metrics.contains_key("goodput_requests_per_s"));
+        assert!(
+            !summarize(&measured, &step(closed(3)), &Seen::default()).metrics.contains_key("goodput_requests_per_s")
+        );
     }
 
     #[test]
