@@ -212,8 +212,8 @@ pub enum Event {
     },
     /// Proven ready by generated tokens.
     Ready {
-        /// Seconds from the launch.
-        ready_s: f64,
+        /// Seconds from the launch; `null` for a server that was up before.
+        ready_s: Option<f64>,
         /// Tokens generated as proof.
         tokens: u64,
         /// The model's name as served.

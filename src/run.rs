@@ -8,6 +8,7 @@ mod container;
 mod endpoint;
 mod error;
 mod honoured;
+mod source;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,9 +22,8 @@ use crate::compare;
 use crate::engine::Definition;
 use crate::event::{Emit, Event, PlannedStep, Scope};
 use crate::gate::{self, LogGrammar};
-use crate::launch::{self, Exited, Lease, Server, WorkFolder};
+use crate::launch::{self, Exited, Lease, WorkFolder};
 use crate::load::{Options, Target};
-use crate::preflight;
 use crate::profile::{EngineKind, Profile};
 use crate::record::model::{Failure, Left, Record, StepResult};
 use crate::record::{Baseline, RunFolder, Store};
@@ -35,6 +35,7 @@ pub use endpoint::bench;
 pub use error::RunError;
 use error::Stop;
 pub use honoured::not_yet;
+pub use source::{After, Source};
 
 /// What is to be run.
 pub struct Job<'a> {
@@ -50,6 +51,10 @@ pub struct Job<'a> {
     pub usual_ready_s: Option<f64>,
     /// Judged against this run instead of the baseline.
     pub against: Option<&'a Record>,
+    /// Where its server comes from.
+    pub source: Source,
+    /// What becomes of the server.
+    pub after: After,
 }
 
 /// Where it runs, and what may end it.
@@ -90,14 +95,7 @@ pub async fn run(job: &Job<'_>, cx: &Context<'_>) -> Result<Record, RunError> {
 /// Everything between the beginning of a run and its verdict.
 async fn stages(job: &Job<'_>, cx: &Context<'_>, left: &mut Option<Left>) -> Result<(), Stop> {
     let log = &cx.folder.journal;
-    let envs = cx.work.envs();
-    let looking = preflight::look_without_port(job.profile, &job.definition.facts, &envs, log);
-    let found = until(cx.interrupt, looking).await??;
-    let (image, model) = (found.image.clone(), found.model.clone());
-    let facts = preflight::choose_port(found, job.profile, cx.work, log)?;
-    let around = |image| Around { profile: job.profile, facts: &facts, image, model: model.as_deref() };
-    let plan = plan(job, &facts, image.as_ref().map(around), cx)?;
-    let head = head(&plan)?;
+    let mut prepared = until(cx.interrupt, source::prepare(job, cx)).await??;
     let settings = settings(&cx.folder.record().profile);
     let grammar =
         LogGrammar::new(&job.definition.log).map_err(Stop::grammar)?.with_settings(settings).with_secrets(job.secrets);
@@ -108,30 +106,30 @@ async fn stages(job: &Job<'_>, cx: &Context<'_>, left: &mut Option<Left>) -> Res
     };
     *left = None;
     // Not cut short by an interrupt: it takes a moment, and half a start would have to be found again to be undone.
-    let server = match launch::start(start(job, &plan, head, facts.port, cx), cx.work, log).await {
-        Ok(server) => server,
-        Err(error) => {
+    let obtained = match source::obtain(job, &mut prepared, cx).await {
+        Ok(obtained) => obtained,
+        Err(stop) => {
             // A start that fails takes back what it began, or says what it could not end.
             *left = nothing_runs(cx).then(Left::default);
-            return Err(error.into());
+            return Err(stop);
         }
     };
-    (cx.on_server)(server.hurry());
-    let mut worked = serve(&server, job, &plan, &grammar, cx).await;
-    if let (Some(_), Err(Stop::Failed(failure))) = (&image, &mut worked) {
+    (cx.on_server)(obtained.server.hurry());
+    let mut worked = tokio::select! {
+        biased;
+        worked = serve(&obtained, &prepared, job, &grammar, cx) => worked,
+        Err(error) = obtained.server.watch_supervisor(log) => Err(error.into()),
+    };
+    if let (Some(_), Err(Stop::Failed(failure))) = (&prepared.image, &mut worked) {
         container::look_why(failure, cx.folder.id().as_str()).await;
     }
-    let why = match &worked {
-        Ok(()) => "done",
-        Err(Stop::Interrupted) => "interrupted",
-        Err(Stop::Failed(_) | Stop::Error(_)) => "failed",
-    };
-    match server.release(log, why).await {
-        Ok(found) => *left = Some(found),
-        Err(error) => {
-            log.emit(Scope::Run, Event::Warning(Warning::new("release_failed", error.to_string())))?;
+    // By here the run's own requests are gone: their connections closed when the work ended.
+    match source::release(obtained.server, &worked, job, cx).await {
+        Ok(found) => *left = found,
+        Err(stop) => {
+            log.emit(Scope::Run, Event::Warning(Warning::new("release_failed", stop.to_string())))?;
             // Why the work ended early matters more than that the end was hard.
-            return worked.and(Err(error.into()));
+            return worked.and(Err(stop));
         }
     }
     worked
@@ -145,17 +143,17 @@ fn nothing_runs(cx: &Context<'_>) -> bool {
 
 /// What is done on a server that runs.
 async fn serve(
-    server: &Server,
+    obtained: &source::Obtained,
+    prepared: &source::Prepared,
     job: &Job<'_>,
-    plan: &Plan,
     grammar: &LogGrammar,
     cx: &Context<'_>,
 ) -> Result<(), Stop> {
     let log = &cx.folder.journal;
+    let (server, plan) = (&obtained.server, &prepared.plan);
     let readiness =
         Readiness { timeout_s: Some(limit_s(&plan.readiness, job.usual_ready_s)), ..plan.readiness.clone() };
-    let waiting = gate::wait(server, cx.server_log, &readiness, grammar, cx.clock, log);
-    let ready = until(cx.interrupt, waiting).await??;
+    let ready = until(cx.interrupt, source::ready(obtained, prepared, &readiness, grammar, job, cx)).await??;
     let asked = cx.folder.record().profile;
     until(cx.interrupt, gate::read_back(&ready.base_url, &job.definition.readback, &asked, log)).await??;
     let ready_lines = ready.log_lines;
@@ -172,8 +170,9 @@ async fn serve(
         keep_chunks: false,
         keep_partial: false,
     };
-    let mut files = Files::in_folder(cx.folder.path(), cx.clock).map_err(RunError::from)?;
-    for step in &plan.steps {
+    let done: Vec<String> = cx.folder.record().steps.into_iter().map(|step| step.name).collect();
+    let mut files = Files::in_folder(cx.folder.path(), cx.clock, &done).map_err(RunError::from)?;
+    for step in plan.steps.iter().filter(|step| !done.contains(&step.name)) {
         let exited = {
             let measuring = bench::measure_step(&bench, step, &mut files);
             tokio::pin!(measuring);
@@ -193,7 +192,7 @@ async fn serve(
         };
         if let Some(exited) = exited {
             server.tell_exit(exited, log)?;
-            return Err(error::died_under_load(&step.name, &exited, cx.server_log, ready_lines, grammar));
+            return Err(error::died_under_load(&step.name, &exited, &prepared.log, ready_lines, grammar));
         }
     }
     Ok(())
@@ -206,7 +205,7 @@ fn limit_s(readiness: &Readiness, usual_ready_s: Option<f64>) -> f64 {
 }
 
 /// Requests that fail because their server is ending may all be over before its end is noticed.
-async fn gone_with_failures(server: &Server, result: &StepResult) -> Option<Exited> {
+async fn gone_with_failures(server: &launch::Server, result: &StepResult) -> Option<Exited> {
     if result.counts.failed == 0 {
         return server.has_exited();
     }
@@ -234,15 +233,28 @@ fn settings(profile: &Value) -> BTreeMap<String, String> {
     settings
 }
 
-/// Plans with what was found, and writes the plan down.
-fn plan(job: &Job<'_>, facts: &Facts, around: Option<Around<'_>>, cx: &Context<'_>) -> Result<Plan, Stop> {
+/// Plans with what was found, and writes the plan down. `say` adds what there is to say of a server that is there already.
+fn plan(
+    job: &Job<'_>,
+    facts: &Facts,
+    around: Option<Around<'_>>,
+    cx: &Context<'_>,
+    say: impl FnOnce(&mut source::Said) -> Result<(), Stop>,
+) -> Result<Plan, Stop> {
     let log = &cx.folder.journal;
     let mut plan = render::plan(job.profile, job.definition, facts).map_err(Stop::faults)?;
     if let Some(around) = &around {
         container::wrap(&mut plan, around, cx.folder.id().as_str());
     }
+    same_steps(&plan, &cx.folder.record())?;
+    let mut said = source::Said::default();
+    say(&mut said)?;
     let head = head(&plan)?;
-    cx.folder.write_command(&head.argv)?;
+    let (command, env) = match said.attached {
+        None => (head.argv.clone(), head.env.clone()),
+        Some(_) => (said.command.clone(), BTreeMap::new()),
+    };
+    cx.folder.write_command(&command)?;
     let steps =
         plan.steps.iter().map(|step| PlannedStep { name: step.name.clone(), workload: step.workload.hash.clone() });
     log.emit(
@@ -250,10 +262,10 @@ fn plan(job: &Job<'_>, facts: &Facts, around: Option<Around<'_>>, cx: &Context<'
         Event::Planned {
             engine: plan.engine.clone(),
             simulated: plan.engine.kind == EngineKind::Sim,
-            command: head.argv.clone(),
-            env: head.env.clone(),
+            command,
+            env,
             steps: steps.collect(),
-            provenance: around.map(|around| container::provenance(around.image)).unwrap_or_default(),
+            provenance: around.map(|around| container::provenance(around.image)).unwrap_or(source::provenance(&said)),
         },
     )?;
     for warning in &plan.warnings {
@@ -262,18 +274,40 @@ fn plan(job: &Job<'_>, facts: &Facts, around: Option<Around<'_>>, cx: &Context<'
     Ok(plan)
 }
 
+/// Whether what was measured before an interruption is still part of the plan.
+fn same_steps(plan: &Plan, record: &Record) -> Result<(), Stop> {
+    let same = |done: &&StepResult| {
+        plan.steps.iter().any(|step| step.name == done.name && step.workload.hash == done.workload)
+    };
+    match record.steps.iter().find(|done| !same(done)) {
+        None => Ok(()),
+        Some(done) => {
+            let text = format!("step `{}` was measured with a workload that has changed since", done.name);
+            let remedy = "the run cannot go on; start it again with `orch run`";
+            Err(Stop::failed("render", "bad_config", text, Some(remedy.to_owned())))
+        }
+    }
+}
+
 /// The rank that answers requests.
 fn head(plan: &Plan) -> Result<&Rank, Stop> {
     plan.ranks.iter().find(|rank| rank.head).ok_or_else(|| Stop::faults(Vec::new()))
 }
 
-fn start<'a>(job: &'a Job<'_>, plan: &'a Plan, head: &'a Rank, port: u16, cx: &'a Context<'_>) -> launch::Start<'a> {
+fn start<'a>(
+    job: &'a Job<'_>,
+    plan: &'a Plan,
+    head: &'a Rank,
+    facts: &Facts,
+    cx: &'a Context<'_>,
+) -> launch::Start<'a> {
+    let gpus = facts.devices.iter().cloned().map(Lease::Gpu);
     launch::Start {
         run: cx.folder.id().as_str(),
         rank: head,
         stop: &plan.stop,
         abandon: job.profile.launch.abandon,
-        leases: vec![Lease::Port(port)],
+        leases: std::iter::once(Lease::Port(facts.port)).chain(gpus).collect(),
         log: cx.server_log,
         secrets: job.secrets.clone(),
         orch: job.orch,

@@ -247,7 +247,7 @@ pub(crate) fn run(args: BenchArgs, global: &Global) -> Outcome {
         let interrupt = Interrupt::listen(|| {}).map_err(Failure::own)?;
         let warnings = find_model(&mut asked).await?;
         let folder = begin(&asked, &store, &clock)?;
-        let mut files = Files::in_folder(folder.path(), &clock).map_err(|error| Failure::new(Exit::Own, error))?;
+        let mut files = Files::in_folder(folder.path(), &clock, &[]).map_err(|error| Failure::new(Exit::Own, error))?;
         if let Some(rows) = rows {
             files.also(rows);
         }

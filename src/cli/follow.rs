@@ -28,6 +28,12 @@ impl Follower {
         Follower { journal: journal.to_owned(), listener, clock, next: 0, events, view }
     }
 
+    /// Leaves out the lines before this one: what an earlier orch has shown.
+    pub(crate) fn starting_at(mut self, next: u64) -> Self {
+        self.next = next;
+        self
+    }
+
     /// Shows everything until the run ends, or until `over`: a journal that cannot be written has no last line.
     pub(crate) async fn follow(mut self, screen: &Screen, over: &CancellationToken) {
         // What was written before anybody listened.

@@ -54,7 +54,7 @@ fn table(listed: &[Listed], now: Timestamp) -> Table {
     for server in listed {
         table.add_row([
             server.id.clone(),
-            state(server.state).to_owned(),
+            state(server).to_owned(),
             server.port.map_or_else(|| "-".to_owned(), |port| port.to_string()),
             server.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
             server.since.map_or_else(|| "-".to_owned(), |since| age(since, now)),
@@ -64,11 +64,12 @@ fn table(listed: &[Listed], now: Timestamp) -> Table {
     table
 }
 
-fn state(state: State) -> &'static str {
-    match state {
+fn state(server: &Listed) -> &'static str {
+    match server.state {
         State::Running => "running",
         State::Orphan => "orphan",
         State::Stopping => "stopping",
+        State::Ended if server.rebooted => "ended (reboot)",
         State::Ended => "ended",
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use tokio_util::sync::CancellationToken;
 
 use super::follow::Follower;
+use super::resume::{self, Begun};
 use super::screen::{Screen, Stream};
 use super::signals::Interrupt;
 use super::{Exit, Failure, Global, Outcome, out, planned, records, secrets};
@@ -18,30 +19,44 @@ use crate::record::model::{OrchInfo, Record, RunKind};
 use crate::record::{NewRun, RunFolder, Store};
 use crate::report::live::{Usual, View};
 use crate::report::run as report;
-use crate::run::{self, Context, Job};
+use crate::run::{self, After, Context, Job, Source};
 
 /// Starts the server of a profile, waits until it is ready, measures it, stops it, and judges the result
 ///
 /// The record is kept under the results folder, whatever happens. Ctrl-C once stops load and server in order; twice at
-/// once.
+/// once. With `--attach` a server is measured that is up already, and is neither started nor stopped.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   orch run profiles/smollm2.yaml
   orch run smollm2 --set bench.single.requests=64
   orch run smollm2 --against r0420 --strict
   orch run smollm2 --json > record.json
+  orch run smollm2 --keep                     the server stays; `orch stop ID` ends it
+  orch run --attach r0420                     measures on it again, with its own profile
+  orch run smollm2 --attach http://gpu-3:8000
+  orch run --resume r0421                     goes on with a run that was interrupted
 
 Exit codes: 0 ok, improved (and, unless --strict, no baseline or inconclusive); 2 usage or profile; 3 could not launch;
 4 never ready; 5 no valid measurement; 6 regressed; 7 --strict; 130, 143 interrupted")]
 pub(crate) struct RunArgs {
     /// Name of a profile, or the path of its file
-    profile: String,
+    #[arg(required_unless_present_any = ["resume", "attach"])]
+    profile: Option<String>,
     /// Sets a key above all files; the value is YAML, and `null` removes the key
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
     /// Judges against this run instead of the baseline
     #[arg(long, value_name = "RUN")]
     against: Option<String>,
+    /// Lets the server stay when the run has come to its end
+    #[arg(long, conflicts_with = "attach")]
+    keep: bool,
+    /// Measures a server that is up: one that a run kept, by its id or the run's short name, or any by its address
+    #[arg(long, value_name = "ID|URL")]
+    attach: Option<String>,
+    /// Goes on with a run that was interrupted: what is finished stays, and its server is taken over if it still lives
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["profile", "set", "attach"])]
+    resume: Option<String>,
     /// Ends with 7 where there is no baseline, or the noise does not allow a word
     #[arg(long)]
     strict: bool,
@@ -53,24 +68,88 @@ pub(crate) struct RunArgs {
     events: bool,
 }
 
+/// How a run is told.
+struct Tell {
+    strict: bool,
+    json: bool,
+    events: bool,
+    verbose: bool,
+}
+
 pub(crate) fn run(args: RunArgs, global: &Global) -> Outcome {
-    let RunArgs { profile: asked, set, against, strict, json, events } = args;
+    let RunArgs { profile: asked, set, against, keep, attach, resume: resumed, strict, json, events } = args;
+    let tell = Tell { strict, json, events, verbose: global.verbose > 0 };
+    let work = WorkFolder::find().map_err(|error| Failure::new(Exit::NotLaunched, error))?;
+    let after = if keep { After::Keep } else { After::Stop };
+    let clock = Clock::system();
+    if let Some(text) = resumed {
+        let begun = match resume::open(&text, &work, global, &clock)? {
+            resume::Found::Open(begun) => *begun,
+            resume::Found::Complete(record, short) => return Ok(ending(&record, &short, None, &tell)?),
+        };
+        return story(begun, Source::Start, after, against, &work, &clock, &tell);
+    }
+    let source = match attach {
+        None => Source::Start,
+        Some(text) if text.contains("://") => Source::Url(address(&text)?),
+        Some(text) => Source::Kept(text),
+    };
+    let asked = match (asked, &source) {
+        (Some(asked), _) => asked,
+        (None, Source::Kept(text)) => resume::profile_of(text, &work, global)?,
+        (None, _) => {
+            let report =
+                miette::miette!(help = "`orch run PROFILE --attach URL`", "an address has no profile of its own");
+            return Err(Failure::new(Exit::Usage, report));
+        }
+    };
+    let loaded = load(&asked, &set)?;
+    let store = Store::open(&global.results).map_err(records::failure)?;
+    let folder = |loaded: &Loaded| begin(&store, loaded, &clock);
+    let begun = Begun::new(loaded, store.clone(), folder)?;
+    story(begun, source, after, against, &work, &clock, &tell)
+}
+
+/// An address as `http://host:port`, whatever path of OpenAI's interface a person added to it.
+fn address(text: &str) -> Result<String, Failure> {
+    let usage = |why: String| Failure::new(Exit::Usage, miette::miette!("`--attach {text}`: {why}"));
+    let url = reqwest::Url::parse(text).map_err(|error| usage(error.to_string()))?;
+    if !matches!(url.scheme(), "http" | "https") || url.host_str().is_none() {
+        return Err(usage("an address begins with http:// or https://".to_owned()));
+    }
+    Ok(text.trim_end_matches('/').trim_end_matches("/v1").to_owned())
+}
+
+/// Reads a profile, and whether this build can run it.
+pub(super) fn load(asked: &str, set: &[String]) -> Result<Loaded, Failure> {
     let folders = profile::default_folders();
-    let request = Request { profile: &asked, set: &set, folders: &folders, env: &profile::process_env };
-    let loaded = profile::load(&request).map_err(|error| Failure::new(Exit::Usage, error))?;
+    let request = Request { profile: asked, set, folders: &folders, env: &profile::process_env };
+    profile::load(&request).map_err(|error| Failure::new(Exit::Usage, error))
+}
+
+/// From what is to be run to how it ended.
+fn story(
+    begun: Begun<'_>,
+    source: Source,
+    after: After,
+    against: Option<String>,
+    work: &WorkFolder,
+    clock: &Clock,
+    tell: &Tell,
+) -> Outcome {
+    let Begun { loaded, store, folder } = begun;
     let definition = planned::definition(&loaded.profile)?;
     planned::run_check(&loaded, &definition)?;
     let secrets = secrets::find(&loaded.profile.secrets).map_err(|error| Failure::new(Exit::Usage, error))?;
-    let work = WorkFolder::find().map_err(|error| Failure::new(Exit::NotLaunched, error))?;
-    let store = Store::open(&global.results).map_err(records::failure)?;
     // Before anything is started: a verdict that could not be given is no use after an hour of measuring.
     store.baselines().map_err(records::failure)?;
     let against = against.map(|run| store.record(&store.find(&run)?)).transpose().map_err(records::failure)?;
     let orch = std::env::current_exe().map_err(Failure::own)?;
-    let clock = Clock::system();
     let usual = usual(&store, &loaded.profile);
-    let folder = begin(&store, &loaded, &clock)?;
-    let screen = Screen::new(if json || events { Stream::Err } else { Stream::Out });
+    let (folder, from) = folder(&loaded)?;
+    // Where its folder is, for whoever asks without saying `--results`. Without it nothing is lost but that.
+    let _ = work.remember_run(folder.id().as_str(), folder.path());
+    let screen = Screen::new(if tell.json || tell.events { Stream::Err } else { Stream::Out });
     let job = Job {
         profile: &loaded.profile,
         definition: &definition,
@@ -78,24 +157,39 @@ pub(crate) fn run(args: RunArgs, global: &Global) -> Outcome {
         orch: &orch,
         usual_ready_s: usual.ready_s,
         against: against.as_ref(),
+        source,
+        after,
     };
-    let view = View::new(screen.width(), usual, global.verbose > 0);
-    let follower = Follower::new(folder.journal.path(), folder.journal.subscribe(), clock.clone(), events, view);
-    let (record, interrupted) = go(&job, &work, &store, &folder, &clock, follower, &screen)?;
-    let exit = interrupted
-        .filter(|_| !record.complete)
-        .unwrap_or_else(|| Exit::of(&record.verdict, record.failure.as_ref(), strict));
-    for line in report::ending(&record, &folder.id().short(), exit as u8, screen.width()) {
+    let view = View::new(screen.width(), usual, tell.verbose);
+    let follower = Follower::new(folder.journal.path(), folder.journal.subscribe(), clock.clone(), tell.events, view)
+        .starting_at(from);
+    let (record, interrupted) = go(&job, work, &store, &folder, clock, follower, &screen)?;
+    let exit = interrupted.filter(|_| !record.complete);
+    ending(&record, &folder.id().short(), exit, tell)
+}
+
+/// Shows how a run ended. `exit` is what a signal asks for, if one ended it.
+fn ending(record: &Record, short: &str, exit: Option<Exit>, tell: &Tell) -> Outcome {
+    let screen = Screen::new(if tell.json || tell.events { Stream::Err } else { Stream::Out });
+    let exit = exit.unwrap_or_else(|| Exit::of(&record.verdict, record.failure.as_ref(), tell.strict));
+    for line in report::ending(record, short, exit as u8, screen.width()) {
         screen.line(&line);
     }
-    if json {
-        out::line(serde_json::to_string_pretty(&record).map_err(Failure::own)?);
+    if tell.json {
+        out::line(serde_json::to_string_pretty(record).map_err(Failure::own)?);
     }
     Ok(exit)
 }
 
-fn begin(store: &Store, loaded: &Loaded, clock: &Clock) -> Result<RunFolder, Failure> {
-    let new = NewRun {
+/// Makes the folder of a new run.
+fn begin(store: &Store, loaded: &Loaded, clock: &Clock) -> Result<(RunFolder, u64), Failure> {
+    let folder = store.create(&new_run(loaded)?, clock).map_err(|error| Failure::new(Exit::NotLaunched, error))?;
+    Ok((folder, 0))
+}
+
+/// What a run of this profile says of itself when it begins.
+pub(super) fn new_run(loaded: &Loaded) -> Result<NewRun, Failure> {
+    Ok(NewRun {
         name: loaded.profile.name.clone(),
         series: loaded.profile.series.clone(),
         profile: serde_json::to_value(&loaded.profile).map_err(Failure::own)?,
@@ -104,8 +198,7 @@ fn begin(store: &Store, loaded: &Loaded, clock: &Clock) -> Result<RunFolder, Fai
         host: preflight::hardware().map_err(Failure::own)?,
         kind: RunKind::Run,
         group: None,
-    };
-    store.create(&new, clock).map_err(|error| Failure::new(Exit::NotLaunched, error))
+    })
 }
 
 /// Which build of orch this is.

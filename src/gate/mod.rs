@@ -4,6 +4,7 @@
 //! signs have been seen minutes before a server could answer. The gate receives an engine's knowledge as data (how its
 //! log reads, which paths it has) and has never heard of an engine.
 
+mod attached;
 mod error;
 pub mod log;
 mod probe;
@@ -11,6 +12,7 @@ mod proof;
 mod readback;
 mod wait;
 
+pub use attached::prove;
 pub use error::{GateError, LogState};
 pub use log::LogGrammar;
 pub use readback::read_back;

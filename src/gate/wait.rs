@@ -235,7 +235,7 @@ impl<'a> Reading<'a> {
             log_lines,
         };
         let event = Event::Ready {
-            ready_s: after.as_secs_f64(),
+            ready_s: Some(after.as_secs_f64()),
             tokens: ready.tokens,
             model: ready.model.clone(),
             base_url: ready.base_url.clone(),
@@ -282,30 +282,30 @@ fn nanos(duration: Duration) -> Nanos {
 }
 
 /// A server that generated tokens.
-struct Proven {
-    model: String,
-    tokens: u64,
+pub(super) struct Proven {
+    pub(super) model: String,
+    pub(super) tokens: u64,
     /// From the launch to the end of the answer.
-    after: Duration,
+    pub(super) after: Duration,
 }
 
 /// An answer that will not do.
-struct Unfit {
-    probe: String,
-    answer: String,
-    remedy: String,
+pub(super) struct Unfit {
+    pub(super) probe: String,
+    pub(super) answer: String,
+    pub(super) remedy: String,
 }
 
 /// Asks, round after round, until there is a proof.
-struct Prober<'a> {
-    pace: Pace,
-    server: &'a dyn Watched,
-    readiness: &'a Readiness,
-    probes: Probes,
-    port: Option<u16>,
-    sign: watch::Receiver<bool>,
-    tell: mpsc::UnboundedSender<(String, String)>,
-    last: BTreeMap<String, String>,
+pub(super) struct Prober<'a> {
+    pub(super) pace: Pace,
+    pub(super) server: &'a dyn Watched,
+    pub(super) readiness: &'a Readiness,
+    pub(super) probes: Probes,
+    pub(super) port: Option<u16>,
+    pub(super) sign: watch::Receiver<bool>,
+    pub(super) tell: mpsc::UnboundedSender<(String, String)>,
+    pub(super) last: BTreeMap<String, String>,
 }
 
 /// How a round ended without a proof.
@@ -317,7 +317,7 @@ enum Round {
 }
 
 impl Prober<'_> {
-    async fn prove(mut self) -> Result<Proven, Unfit> {
+    pub(super) async fn prove(mut self) -> Result<Proven, Unfit> {
         // Since when the same answer would not do.
         let mut wrong: Option<(String, Instant)> = None;
         loop {
@@ -504,6 +504,6 @@ mod tests {
         let phases: Vec<_> = ready.phases.iter().map(|phase| (phase.name.as_str(), phase.s)).collect();
         assert_eq!(phases, [("launch", 7.0)]);
         let last = told.0.into_inner().unwrap().pop().unwrap();
-        assert!(matches!(last, Event::Ready { ready_s: 7.0, .. }), "{last:?}");
+        assert!(matches!(last, Event::Ready { ready_s: Some(7.0), .. }), "{last:?}");
     }
 }

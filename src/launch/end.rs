@@ -99,6 +99,16 @@ async fn kill(marks: &mut Marks) -> io::Result<Vec<Stat>> {
     }
 }
 
+/// Kills everything that carries the marks, without a word before and without waiting for its end.
+pub(crate) fn kill_now(marks: &mut Marks) -> io::Result<()> {
+    for _ in 0..3 {
+        let living = marks.living()?;
+        send(&living, Signal::SIGSTOP)?;
+        send(&living, Signal::SIGKILL)?;
+    }
+    Ok(())
+}
+
 /// A process that may not be signalled (it changed its user) is passed over, and counts as left in the end.
 fn send(to: &[Stat], signal: Signal) -> io::Result<()> {
     for stat in to {

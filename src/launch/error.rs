@@ -133,6 +133,17 @@ pub enum LaunchError {
         /// The ids that there are.
         known: Vec<String>,
     },
+    /// It cannot be measured on.
+    #[error("cannot measure on `{id}`: {why}")]
+    #[diagnostic(code(orch::launch::not_there), help("{help}"))]
+    NotThere {
+        /// What was asked for.
+        id: String,
+        /// Why not.
+        why: String,
+        /// What to do.
+        help: String,
+    },
     /// All were tried, and some could not be stopped.
     #[error("could not stop {} of {} servers: {}", failed.len(), failed.len() + stopped.len(), failed_text(failed))]
     #[diagnostic(code(orch::launch::not_all_stopped), help("{}", stopped_text(stopped)))]

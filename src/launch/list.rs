@@ -36,6 +36,8 @@ pub struct Listed {
     pub port: Option<u16>,
     /// How it is doing.
     pub state: State,
+    /// Whether the machine was started again since: nothing of it can live.
+    pub rebooted: bool,
     /// When it was launched.
     pub since: Option<Timestamp>,
     /// Its command.
@@ -85,6 +87,7 @@ fn listed(work: &WorkFolder, folder: &Folder) -> Result<Listed, LaunchError> {
         supervisor_pid: supervisor.map(|supervisor| supervisor.pid),
         port: plan.as_ref().and_then(|plan| plan.port()),
         state,
+        rebooted: folder.is_of_another_boot(),
         since: plan.as_ref().map(|plan| plan.since),
         command: plan.as_ref().map(|plan| plan.argv.clone()).unwrap_or_default(),
         leases: match state {

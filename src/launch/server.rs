@@ -46,64 +46,78 @@ impl std::fmt::Display for Exited {
     }
 }
 
-/// A server that this run started and answers for. When it is dropped without [`Server::release`] or [`Server::keep`],
-/// its supervisor stops it after the time that it may be abandoned for.
+/// A server: one that this run started or took over and answers for, one that another run kept, or one elsewhere.
+///
+/// When one of ours is dropped without [`Server::release`] or [`Server::keep`], its supervisor stops it after the time
+/// that it may be abandoned for.
 #[derive(Debug)]
 pub struct Server {
-    work: WorkFolder,
-    folder: Folder,
-    main: Process,
-    supervisor: Option<Process>,
-    child: Mutex<Child>,
-    /// Locked as long as this run lives.
-    owner: File,
-    leases: Vec<Lease>,
+    local: Option<Local>,
     launched: Instant,
     /// Since when the main process is known to be gone.
     gone: Mutex<Option<Instant>>,
     told: AtomicBool,
+    /// Whether it was said that the supervisor is gone.
+    orphan_told: AtomicBool,
+}
+
+/// A server on this machine that has a folder here.
+#[derive(Debug)]
+pub(crate) struct Local {
+    pub(crate) work: WorkFolder,
+    pub(crate) folder: Folder,
+    pub(crate) main: Process,
+    pub(crate) supervisor: Option<Process>,
+    /// The supervisor, where this process started it.
+    pub(crate) child: Mutex<Option<Child>>,
+    /// Locked as long as this run lives; `None` for a server that belongs to nobody's run.
+    pub(crate) owner: Option<File>,
+    pub(crate) leases: Vec<Lease>,
 }
 
 impl Server {
-    #[expect(clippy::too_many_arguments, reason = "called once; a struct would only repeat the fields")]
-    pub(crate) fn new(
-        work: WorkFolder,
-        folder: Folder,
-        main: Process,
-        supervisor: Option<Process>,
-        child: Child,
-        owner: File,
-        leases: Vec<Lease>,
-        launched: Instant,
-    ) -> Self {
-        let child = Mutex::new(child);
-        let (gone, told) = (Mutex::new(None), AtomicBool::new(false));
-        Server { work, folder, main, supervisor, child, owner, leases, launched, gone, told }
+    pub(crate) fn new(local: Local, launched: Instant) -> Self {
+        Server::with(Some(local), launched)
     }
 
-    /// Its id: the name of its folder under `servers/`, and what `orch stop` takes.
+    /// One that somebody else looks after, at an address: it is measured, and nothing is known of its processes.
+    pub fn elsewhere() -> Self {
+        Server::with(None, Instant::now())
+    }
+
+    fn with(local: Option<Local>, launched: Instant) -> Self {
+        let (gone, told, orphan_told) = (Mutex::new(None), AtomicBool::new(false), AtomicBool::new(false));
+        Server { local, launched, gone, told, orphan_told }
+    }
+
+    /// Its id: the name of its folder under `servers/`, and what `orch stop` takes. Empty for one elsewhere.
     pub fn id(&self) -> &str {
-        self.folder.id()
+        self.local.as_ref().map_or("", |local| local.folder.id())
     }
 
-    /// The pid of its main process.
+    /// The pid of its main process; 0 for one elsewhere.
     pub fn pid(&self) -> u32 {
-        self.main.pid
+        self.local.as_ref().map_or(0, |local| local.main.pid)
+    }
+
+    /// Whether this run answers for it, and ends it.
+    pub fn is_ours(&self) -> bool {
+        self.local.as_ref().is_some_and(|local| local.owner.is_some())
     }
 
     /// Its main process.
-    pub fn process(&self) -> Process {
-        self.main
+    pub fn process(&self) -> Option<Process> {
+        self.local.as_ref().map(|local| local.main)
     }
 
-    /// Its supervisor.
+    /// Its supervisor, as it was when this value was made.
     pub fn supervisor(&self) -> Option<Process> {
-        self.supervisor
+        self.local.as_ref().and_then(|local| local.supervisor)
     }
 
-    /// Its folder on the host.
+    /// Its folder on the host; empty for one elsewhere.
     pub fn folder(&self) -> &Path {
-        self.folder.path()
+        self.local.as_ref().map_or(Path::new(""), |local| local.folder.path())
     }
 
     /// The moment before its supervisor was started.
@@ -123,10 +137,11 @@ impl Server {
 
     /// How its main process ended, if it has.
     pub fn has_exited(&self) -> Option<Exited> {
+        let local = self.local.as_ref()?;
         // In this order: a supervisor that writes the status and ends between the two looks is not missed.
-        let supervised = self.supervisor.is_some_and(|supervisor| supervisor.lives());
-        let lives = self.main.lives();
-        if let Some(status) = self.folder.status() {
+        let supervised = local.supervisor.is_some_and(|supervisor| supervisor.lives());
+        let lives = local.main.lives();
+        if let Some(status) = local.folder.status() {
             return Some(Exited { code: status.code, signal: status.signal, stopped: status.stopped });
         }
         if lives {
@@ -134,8 +149,33 @@ impl Server {
         }
         let mut gone = self.gone.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let since = *gone.get_or_insert_with(Instant::now);
-        let stopped = self.folder.has("stopping") || !self.folder.path().exists();
+        let stopped = local.folder.has("stopping") || !local.folder.path().exists();
         (!supervised || since.elapsed() >= STATUS).then_some(Exited { code: None, signal: None, stopped })
+    }
+
+    /// Watches the supervisor for as long as it is polled: if that ends before the server does, it is said once, since
+    /// the server is an orphan then. It still has its leases, and [`Server::release`] still ends it.
+    pub async fn watch_supervisor(&self, emit: &dyn Emit) -> Result<(), EmitError> {
+        loop {
+            self.tell_orphan(emit)?;
+            sleep(LOOK).await;
+        }
+    }
+
+    fn tell_orphan(&self, emit: &dyn Emit) -> Result<(), EmitError> {
+        let Some(local) = &self.local else { return Ok(()) };
+        let gone = local.supervisor.is_some_and(|supervisor| !supervisor.lives());
+        if !gone || local.folder.status().is_some() || local.folder.has("stopping") || !local.main.lives() {
+            return Ok(());
+        }
+        if self.orphan_told.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let pid = local.supervisor.map_or(0, |supervisor| supervisor.pid);
+        let text = format!(
+            "the supervisor of the server (pid {pid}) was killed from outside; the run goes on, and ends the server itself"
+        );
+        emit.emit(Scope::Run, Event::Warning(Warning::new("supervisor_gone", text)))
     }
 
     /// Emits `process_ended`, once however often it is called.
@@ -149,11 +189,12 @@ impl Server {
 
     /// Who answers on a port of this host: this server's processes, or somebody else.
     pub fn owner_of(&self, port: u16) -> PortOwner {
+        let Some(local) = &self.local else { return PortOwner::CannotTell };
         let Ok(listeners) = port::listeners(port) else { return PortOwner::CannotTell };
         if listeners.is_empty() {
             return PortOwner::Nobody;
         }
-        let Ok(ours) = Marks::of(&self.folder).living() else { return PortOwner::CannotTell };
+        let Ok(ours) = Marks::of(&local.folder).living() else { return PortOwner::CannotTell };
         let mut unknown = false;
         for listener in &listeners {
             let pids = listener.pids().unwrap_or_default();
@@ -167,41 +208,54 @@ impl Server {
         if unknown { PortOwner::CannotTell } else { PortOwner::Ours }
     }
 
-    /// A handle that cuts the waiting of a later [`Server::release`] short: the second Ctrl-C.
+    /// A handle that cuts the waiting of a later [`Server::release`] short: the second Ctrl-C. One that belongs to
+    /// nobody's run is not hurried.
     pub fn hurry(&self) -> Hurry {
-        Hurry { supervisor: self.supervisor }
+        let ours = self.local.as_ref().filter(|local| local.owner.is_some());
+        Hurry { supervisor: self.supervisor(), folder: ours.map(|local| local.folder.clone()) }
     }
 
-    /// Lets it outlive this run: `orch ps` shows it and `orch stop` ends it.
-    pub fn keep(self) -> Result<(), LaunchError> {
-        self.folder.set("keep")
+    /// Says that it may outlive its run, whatever becomes of that from now on.
+    pub fn set_keep(&self) -> Result<(), LaunchError> {
+        self.local.as_ref().map_or(Ok(()), |local| local.folder.set("keep"))
+    }
+
+    /// Lets it outlive this run: `orch ps` shows it and `orch stop` ends it. Returns what of it stays.
+    pub fn keep(self) -> Result<Left, LaunchError> {
+        let Some(local) = &self.local else { return Ok(Left::default()) };
+        local.folder.set("keep")?;
+        let living = Marks::of(&local.folder).living().map_err(LaunchError::io("read", "/proc"))?;
+        Ok(Left { processes: living.len() as u64, kept: Some(local.folder.id().to_owned()), ..Left::default() })
     }
 
     /// Stops it and returns when nothing of it is left, its supervisor included, or when what is left cannot be ended.
+    /// One that does not belong to this run is left as it is, and nothing of it is ours to count.
     pub async fn release(self, emit: &dyn Emit, why: &str) -> Result<Left, LaunchError> {
+        let Some(local) = self.local.as_ref().filter(|_| self.is_ours()) else { return Ok(Left::default()) };
         let before = self.has_exited();
         // The server is stopped even when the journal cannot be written: what was started must not stay.
         let mut journal = emit.emit(Scope::Run, Event::Stopping { why: why.to_owned() });
-        let stopped = stop::end_server(&self.folder).await?;
-        self.reap().await;
+        let ended = stop::end_server(&local.folder).await?;
+        local.reap().await;
         let exited = before.or_else(|| self.has_exited());
         if let Some(exited) = exited {
             let exited = Exited { stopped: exited.stopped || before.is_none(), ..exited };
             journal = journal.and(self.tell_exit(exited, emit));
         }
-        let left = Left { processes: stopped.left.len() as u64, gpu_mib: None };
-        if stopped.left.is_empty() {
-            journal = journal.and(self.tell_ports(emit).await);
-            for lease in &self.leases {
+        let left = Left { processes: ended.left.len() as u64, ..Left::default() };
+        if ended.left.is_empty() {
+            journal = journal.and(local.tell_ports(emit).await);
+            for lease in &local.leases {
                 journal = journal.and(emit.emit(Scope::Run, Event::LeaseLeft { lease: lease.to_string() }));
             }
-            self.folder.remove(&self.work)?;
+            local.folder.remove(&local.work)?;
         }
-        drop(self.owner);
         journal?;
         Ok(left)
     }
+}
 
+impl Local {
     /// Warns of a port that somebody else has, though nothing of this server is left: the next server would not get it.
     async fn tell_ports(&self, emit: &dyn Emit) -> Result<(), EmitError> {
         for lease in &self.leases {
@@ -218,11 +272,14 @@ impl Server {
         Ok(())
     }
 
-    /// Takes in the supervisor, which has ended: it was started by this process.
+    /// Takes in the supervisor, which has ended, where it was started by this process.
     async fn reap(&self) {
         for _ in 0..50 {
-            let reaped = self.child.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).try_wait();
-            if !matches!(reaped, Ok(None)) {
+            let reaped = {
+                let mut child = self.child.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+                child.as_mut().map(Child::try_wait)
+            };
+            if !matches!(reaped, Some(Ok(None))) {
                 return;
             }
             sleep(Duration::from_millis(20)).await;
@@ -231,17 +288,20 @@ impl Server {
 }
 
 /// Cuts the waiting of a stop short.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Hurry {
     supervisor: Option<Process>,
+    folder: Option<Folder>,
 }
 
 impl Hurry {
     /// Everything of the server is killed without further patience.
     pub fn now(&self) {
-        if let Some(supervisor) = self.supervisor {
-            // If it is gone there is nobody to hurry.
-            let _ = supervisor.signal(Signal::SIGQUIT);
+        let Some(folder) = &self.folder else { return };
+        let told = self.supervisor.is_some_and(|supervisor| supervisor.signal(Signal::SIGQUIT).unwrap_or(false));
+        if !told {
+            // Nobody is there who would do it. What cannot be ended from here stays listed.
+            let _ = super::end::kill_now(&mut Marks::of(folder));
         }
     }
 }

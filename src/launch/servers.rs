@@ -59,6 +59,15 @@ impl ServerPlan {
             _ => None,
         })
     }
+
+    /// The GPUs that it has leases for, by UUID.
+    pub(crate) fn devices(&self) -> Vec<String> {
+        let gpu = |lease: &Lease| match lease {
+            Lease::Gpu(uuid) => Some(uuid.clone()),
+            _ => None,
+        };
+        self.leases.iter().filter_map(gpu).collect()
+    }
 }
 
 /// A process, for readers in any boot.

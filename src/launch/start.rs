@@ -9,6 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
@@ -16,7 +17,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, recvmsg, sendmsg};
 use serde::{Deserialize, Serialize};
 
 use super::marks::Marks;
-use super::server::Server;
+use super::server::{Local, Server};
 use super::servers::{Folder, ServerPlan};
 use super::supervise::{Answer, number};
 use super::{LaunchError, Lease, Process, WorkFolder, end, port, process};
@@ -113,7 +114,9 @@ pub async fn start(start: Start<'_>, work: &WorkFolder, emit: &dyn Emit) -> Resu
         let _ = child.wait();
         return Err(error.into());
     }
-    Ok(Server::new(work.clone(), folder, process, supervisor, child, owner, start.leases, launched))
+    let (child, owner) = (Mutex::new(Some(child)), Some(owner));
+    let (work, leases) = (work.clone(), start.leases);
+    Ok(Server::new(Local { work, folder, main: process, supervisor, child, owner, leases }, launched))
 }
 
 /// After a start that failed. What still lives, because it cannot be ended, stays listed, so that `orch stop` finds it.

@@ -189,7 +189,7 @@ fn gone() -> Result<std::fs::File, LaunchError> {
     std::fs::File::open("/dev/null").map_err(LaunchError::io("open", "/dev/null"))
 }
 
-fn resolve(work: &WorkFolder, which: &Which) -> Result<Vec<Folder>, LaunchError> {
+pub(crate) fn resolve(work: &WorkFolder, which: &Which) -> Result<Vec<Folder>, LaunchError> {
     let folders = Folder::all(work)?;
     let Which::One(id) = which else { return Ok(folders) };
     let fits: Vec<Folder> = folders.iter().filter(|folder| names(id, folder.id())).cloned().collect();

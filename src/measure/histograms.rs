@@ -27,6 +27,8 @@ pub struct HistogramLog {
     file: std::fs::File,
     /// When the run began, and what its clock then said.
     start: SystemTime,
+    /// From the beginning of the log to moment 0 of the clock whose moments come.
+    offset: Duration,
 }
 
 impl HistogramLog {
@@ -43,7 +45,26 @@ impl HistogramLog {
             Ok(file)
         };
         let file = write().map_err(|source| FileError::write(path, source))?;
-        Ok(HistogramLog { path: path.to_owned(), file, start })
+        Ok(HistogramLog { path: path.to_owned(), file, start, offset: Duration::ZERO })
+    }
+
+    /// Goes on with the log of an interrupted run: the entries of the steps that are `done` are kept. Begins one where
+    /// there is none. `start` is the moment 0 of the clock that goes on.
+    pub fn resumed(path: &Path, start: SystemTime, done: &[String]) -> Result<Self, FileError> {
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) if !done.is_empty() => text,
+            _ => return Self::create(path, start),
+        };
+        let new = path.with_extension("new");
+        let began = began(&text).unwrap_or(start);
+        let mut log = Self::create(&new, began)?;
+        let kept: String = text.split_inclusive('\n').filter(|line| is_of(line, done)).collect();
+        let write = log.file.write_all(kept.as_bytes()).and_then(|()| std::fs::rename(&new, path));
+        write.map_err(|source| FileError::write(path, source))?;
+        log.path = path.to_owned();
+        // A wall clock that was set back in between would give entries before the beginning.
+        log.offset = start.duration_since(began).unwrap_or_default();
+        Ok(log)
     }
 
     /// When moment 0 was.
@@ -53,9 +74,28 @@ impl HistogramLog {
 
     /// Adds a step: one entry a metric, tagged `step/metric`.
     pub fn add(&mut self, step: &str, measured: &Measured) -> Result<(), FileError> {
-        let lines = lines(step, measured).map_err(|source| FileError::write(&self.path, source))?;
+        let lines = lines(step, measured, self.offset).map_err(|source| FileError::write(&self.path, source))?;
         self.file.write_all(&lines).map_err(|source| FileError::write(&self.path, source))
     }
+}
+
+/// When a log says that it began.
+fn began(text: &str) -> Option<SystemTime> {
+    let (_, rest) = text.split_once("[StartTime: ")?;
+    let seconds: f64 = rest.split_whitespace().next()?.parse().ok()?;
+    SystemTime::UNIX_EPOCH.checked_add(Duration::try_from_secs_f64(seconds).ok()?)
+}
+
+/// Whether a whole line is an entry of one of these steps: its tag begins with the step's name.
+fn is_of(line: &str, done: &[String]) -> bool {
+    let tag = line.strip_prefix("Tag=").and_then(|rest| rest.split(',').next());
+    let step = tag.and_then(|tag| tag.rsplit_once('/')).map(|(step, _)| step);
+    line.ends_with('\n') && step.is_some_and(|step| done.iter().any(|done| in_tag(done) == step))
+}
+
+/// A tag holds none of these.
+fn in_tag(text: &str) -> String {
+    text.replace([',', ' ', '\n', '\r'], "_")
 }
 
 fn builder() -> IntervalLogWriterBuilder {
@@ -65,15 +105,15 @@ fn builder() -> IntervalLogWriterBuilder {
 }
 
 /// The entries of a step.
-fn lines(step: &str, measured: &Measured) -> std::io::Result<Vec<u8>> {
+fn lines(step: &str, measured: &Measured, offset: Duration) -> std::io::Result<Vec<u8>> {
     let mut text = Vec::new();
     let mut serializer = V2DeflateSerializer::new();
     let mut writer = builder().begin_log_with(&mut text, &mut serializer)?;
-    let start = Duration::from_nanos(measured.began);
+    let start = offset + Duration::from_nanos(measured.began);
     let length = Duration::from_nanos(measured.ended.saturating_sub(measured.began));
     for (id, samples) in samples(measured) {
         let Some(histogram) = histogram(&samples)? else { continue };
-        let tag = format!("{step}/{id}").replace([',', ' ', '\n', '\r'], "_");
+        let tag = in_tag(&format!("{step}/{id}"));
         writer.write_histogram(&histogram, start, length, Tag::new(&tag)).map_err(std::io::Error::other)?;
     }
     // The writer repeats its header; the file has it once.

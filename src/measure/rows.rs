@@ -146,6 +146,20 @@ impl RowWriter {
         Self::create(path, true)
     }
 
+    /// Goes on with a file that an interrupted run has left: the rows of the steps that are `done` are kept, those of a
+    /// step that will be measured again are not. Makes the file where there is none.
+    pub fn resumed(path: &Path, done: &[String]) -> Result<Self, FileError> {
+        if done.is_empty() || !path.exists() {
+            return Self::compressed(path);
+        }
+        let kept: Vec<Row> = read_rows(path)?.into_iter().filter(|row| done.contains(&row.step)).collect();
+        let new = path.with_extension("new");
+        let mut writer = Self::compressed(&new)?;
+        writer.write(kept)?;
+        std::fs::rename(&new, path).map_err(|source| FileError::write(path, source))?;
+        Ok(RowWriter { path: path.to_owned(), ..writer })
+    }
+
     /// Plain lines, for `--requests-out`.
     pub fn plain(path: &Path) -> Result<Self, FileError> {
         Self::create(path, false)

@@ -45,16 +45,24 @@ pub fn choose_port(
     emit: &dyn Emit,
 ) -> Result<Facts, PreflightError> {
     let port = Teller(emit).check("port", port::choose(profile.port, work), |port| port.to_string())?;
-    Ok(Facts {
-        version: found.version,
-        flags: None,
-        port,
-        gpus: Vec::new(),
-        nodes: Vec::new(),
-        environment: found.environment.map(|environment| environment.path),
-        executable: found.executable,
-        assumed: false,
-    })
+    Ok(found.at(port, Vec::new()))
+}
+
+impl Found {
+    /// The facts of a plan for a server at this port, with these GPUs.
+    pub fn at(self, port: u16, devices: Vec<String>) -> Facts {
+        Facts {
+            version: self.version,
+            flags: None,
+            port,
+            gpus: Vec::new(),
+            devices,
+            nodes: Vec::new(),
+            environment: self.environment.map(|environment| environment.path),
+            executable: self.executable,
+            assumed: false,
+        }
+    }
 }
 
 /// Looks at all but the port, for who only wants things to be there.

@@ -211,7 +211,8 @@ impl RunState {
 
     /// The record to judge, before the run has ended: complete if it was ready and every planned step has a result.
     pub fn to_judge(&self) -> Record {
-        let ready = self.record.startup.as_ref().is_some_and(|startup| startup.ready_s.is_some());
+        let proven = self.server.as_ref().is_some_and(|server| server.base_url.is_some());
+        let ready = proven || self.record.startup.as_ref().is_some_and(|startup| startup.ready_s.is_some());
         let complete = (ready || !self.record.steps.is_empty()) && self.undone().next().is_none();
         Record { complete, ..self.record.clone() }
     }
@@ -325,7 +326,6 @@ impl RunState {
         self.record.comparisons.clear();
         self.record.failure = None;
         self.judged = None;
-        self.server = None;
         self.phase = None;
         self.progress = None;
         self.step = None;

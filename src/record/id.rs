@@ -91,7 +91,7 @@ pub enum Which {
 
 impl Which {
     /// Whether `id` is meant; `latest` is not a question about one id.
-    pub(super) fn fits(&self, id: &RunId) -> bool {
+    pub fn fits(&self, id: &RunId) -> bool {
         match self {
             Which::Latest => false,
             Which::Short(digits) => id.digits() == digits,

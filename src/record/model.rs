@@ -250,6 +250,15 @@ pub struct Left {
     pub processes: u64,
     /// Device memory above the idle level; `null` where there is no device.
     pub gpu_mib: Option<u64>,
+    /// Files that its processes had left behind and that were removed: shared memory, sockets, stale locks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub removed: Vec<String>,
+    /// Files of its processes that are still there, each with why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
+    /// The id of the server, where it was kept on purpose: `processes` are its own then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept: Option<String>,
 }
 
 /// The verdict.

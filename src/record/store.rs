@@ -21,6 +21,7 @@ use super::index::{Filter, Index, Listing};
 use super::model::{Group, HostInfo, OrchInfo, Reason, Record, RunKind};
 use super::{Baseline, NoBaseline};
 use crate::clock::Clock;
+use crate::event::Event;
 use crate::render::Warning;
 
 /// How often another id is drawn when one is taken. Short names are drawn anew as well, to keep them unambiguous as long
@@ -52,6 +53,22 @@ pub struct NewRun {
     pub kind: RunKind,
     /// The sweep or repetition that it is part of.
     pub group: Option<Group>,
+}
+
+impl NewRun {
+    /// The line that begins the run.
+    pub fn began(&self) -> Event {
+        Event::RunBegan {
+            profile: self.profile.clone(),
+            series: self.series.clone(),
+            name: self.name.clone(),
+            orch: self.orch.clone(),
+            host: self.host.clone(),
+            kind: self.kind,
+            metrics_version: crate::measure::METRICS_VERSION,
+            group: self.group.clone(),
+        }
+    }
 }
 
 /// What is found in `runs/`.

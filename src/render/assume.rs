@@ -69,6 +69,7 @@ pub fn assume(
             Port::Fixed(port) => port,
         },
         gpus: Vec::new(),
+        devices: Vec::new(),
         nodes: Vec::new(),
         environment: variant.and_then(environment),
         executable: variant.and_then(|variant| variant.executable.clone()),

@@ -22,6 +22,9 @@ pub struct Facts {
     pub port: u16,
     /// GPUs of the host, in PCI bus order.
     pub gpus: Vec<Gpu>,
+    /// The GPUs that this server is for, by UUID, where orch chose them or the profile names them; empty without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub devices: Vec<String>,
     /// Nodes, first the head.
     pub nodes: Vec<Node>,
     /// The environment that `engine.install` made, when there is one.

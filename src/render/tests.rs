@@ -34,6 +34,7 @@ fn facts() -> Facts {
         flags: None,
         port: 30000,
         gpus: Vec::new(),
+        devices: Vec::new(),
         nodes: Vec::new(),
         environment: None,
         executable: None,

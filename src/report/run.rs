@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::record::word;
 use super::record::{comparisons, steps};
 use super::text::{fit, wrap};
-use crate::record::model::{Failure, Record, VerdictKind};
+use crate::record::model::{Failure, Left, Record, VerdictKind};
 
 /// The last lines of a run.
 pub fn ending(record: &Record, short: &str, exit: u8, width: usize) -> Vec<String> {
@@ -24,8 +24,14 @@ pub fn ending(record: &Record, short: &str, exit: u8, width: usize) -> Vec<Strin
         lines.push(format!("  `orch baseline set {short}` makes this run the baseline of `{}`", record.series));
     }
     lines.push(match &record.left {
+        Some(Left { kept: Some(id), .. }) => {
+            format!("its server stays: orch run --attach {short} | orch logs {short} -f | orch stop {short}   ({id})")
+        }
         Some(left) if left.processes == 0 => format!("nothing of {short} left: 0 processes.   orch show {short}"),
         Some(left) => format!("{} processes of {short} could not be ended.   orch ps", left.processes),
+        None if record.provenance.contains_key("attached") => {
+            format!("the server was left as it is.   orch show {short}")
+        }
         None => format!("what is left of {short} is not known.   orch ps"),
     });
     lines

@@ -42,10 +42,11 @@ pub struct Files {
 }
 
 impl Files {
-    /// `requests.jsonl.zst` and `histograms.hlog` in a run's folder.
-    pub fn in_folder(folder: &Path, clock: &Clock) -> Result<Self, FileError> {
-        let rows = RowWriter::compressed(&folder.join("requests.jsonl.zst"))?;
-        let histograms = HistogramLog::create(&folder.join("histograms.hlog"), origin(clock))?;
+    /// `requests.jsonl.zst` and `histograms.hlog` in a run's folder. Of an earlier attempt, what belongs to the steps
+    /// that are `done` is kept.
+    pub fn in_folder(folder: &Path, clock: &Clock, done: &[String]) -> Result<Self, FileError> {
+        let rows = RowWriter::resumed(&folder.join("requests.jsonl.zst"), done)?;
+        let histograms = HistogramLog::resumed(&folder.join("histograms.hlog"), origin(clock), done)?;
         Ok(Files { rows: vec![rows], histograms: Some(histograms) })
     }
 

@@ -44,7 +44,7 @@ pub(super) enum Stop {
 }
 
 impl Stop {
-    fn failed(stage: &str, kind: &str, text: String, remedy: Option<String>) -> Self {
+    pub(super) fn failed(stage: &str, kind: &str, text: String, remedy: Option<String>) -> Self {
         Stop::Failed(Box::new(failure(stage, kind, text, remedy)))
     }
 
@@ -58,6 +58,16 @@ impl Stop {
         let texts: Vec<String> = faults.iter().map(ToString::to_string).collect();
         let help = faults.iter().find_map(|fault| miette::Diagnostic::help(fault).map(|help| help.to_string()));
         Stop::failed("render", "bad_config", texts.join("; "), help)
+    }
+}
+
+impl std::fmt::Display for Stop {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Stop::Failed(failure) => f.write_str(&failure.text),
+            Stop::Interrupted => f.write_str("interrupted"),
+            Stop::Error(error) => error.fmt(f),
+        }
     }
 }
 

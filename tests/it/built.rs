@@ -62,7 +62,7 @@ pub(crate) fn run(id: &str) -> Built {
         failure: None,
         warnings: vec![],
         group: None,
-        left: Some(Left { processes: 0, gpu_mib: Some(0) }),
+        left: Some(Left { gpu_mib: Some(0), ..Left::default() }),
     })
 }
 

@@ -10,6 +10,7 @@ mod compare_with_baseline;
 mod containers;
 mod first_run;
 mod install;
+mod keep_and_resume;
 mod launching;
 mod load_a_server;
 mod messages;

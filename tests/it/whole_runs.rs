@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::support::{Home, Ran, free_port, read_json, skipped};
 
 /// A profile for `tests/data/servers/openai.py` with these options.
-fn profile(home: &Home, name: &str, options: &str, bench: &str) -> PathBuf {
+pub(crate) fn profile(home: &Home, name: &str, options: &str, bench: &str) -> PathBuf {
     let server = std::env::current_dir().unwrap().join("tests/data/servers/openai.py");
     let pids = home.path("pids");
     std::fs::create_dir_all(&pids).unwrap();
@@ -30,18 +30,18 @@ fn profile(home: &Home, name: &str, options: &str, bench: &str) -> PathBuf {
     )
 }
 
-const QUICK: &str = "{only: {use: chat-mix, concurrency: 2, requests: 16, output_tokens: 8}}";
+pub(crate) const QUICK: &str = "{only: {use: chat-mix, concurrency: 2, requests: 16, output_tokens: 8}}";
 /// Longer than any test waits.
-const LONG: &str = "{only: {use: chat-mix, concurrency: 2, requests: 100000, output_tokens: 8}}";
+pub(crate) const LONG: &str = "{only: {use: chat-mix, concurrency: 2, requests: 100000, output_tokens: 8}}";
 
 /// A run in the background, read by its events.
-struct Running {
+pub(crate) struct Running {
     child: Child,
     events: BufReader<std::process::ChildStdout>,
 }
 
 impl Running {
-    fn start(home: &Home, profile: &Path) -> Self {
+    pub(crate) fn start(home: &Home, profile: &Path) -> Self {
         let mut command: Command = home.orch(&["run", profile.to_str().unwrap(), "--events"]);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let events = BufReader::new(child.stdout.take().unwrap());
@@ -49,7 +49,7 @@ impl Running {
     }
 
     /// Reads until an event of this kind.
-    fn until(&mut self, kind: &str) -> Value {
+    pub(crate) fn until(&mut self, kind: &str) -> Value {
         loop {
             let mut line = String::new();
             assert_ne!(self.events.read_line(&mut line).unwrap(), 0, "the run ended before `{kind}`");
@@ -60,11 +60,11 @@ impl Running {
         }
     }
 
-    fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.child.id() as i32), signal).unwrap();
     }
 
-    fn end(mut self) -> Ran {
+    pub(crate) fn end(mut self) -> Ran {
         // Its events are read to the end, so that it never waits for us.
         std::io::copy(&mut self.events, &mut std::io::sink()).unwrap();
         Ran::of(self.child.wait_with_output().unwrap())
@@ -72,20 +72,20 @@ impl Running {
 }
 
 /// The pids that the server and its workers wrote down.
-fn pids(home: &Home) -> Vec<u32> {
+pub(crate) fn pids(home: &Home) -> Vec<u32> {
     std::fs::read_dir(home.path("pids"))
         .unwrap()
         .filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok())
         .collect()
 }
 
-fn lives(pid: u32) -> bool {
+pub(crate) fn lives(pid: u32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
     !stat.rsplit_once(')').unwrap().1.trim_start().starts_with('Z')
 }
 
 #[track_caller]
-fn assert_nothing_left(home: &Home) {
+pub(crate) fn assert_nothing_left(home: &Home) {
     let pids = pids(home);
     let deadline = Instant::now() + Duration::from_secs(5);
     while pids.iter().any(|pid| lives(*pid)) && Instant::now() < deadline {
@@ -98,7 +98,7 @@ fn assert_nothing_left(home: &Home) {
 
 /// The record says that the run did not come to its end, and every line of its journal reads.
 #[track_caller]
-fn assert_true_record(run: &Path) {
+pub(crate) fn assert_true_record(run: &Path) {
     let record = read_json(&run.join("run.json"));
     assert_eq!(record["complete"], false);
     assert_eq!(record["verdict"]["kind"], "failed");

@@ -11,7 +11,7 @@ const FREE_MEMORY: &str = "avail_mem_gb";
 
 impl RunState {
     /// Takes in what the start-up says of itself. Everything here is about the latest start; an attached server has no
-    /// start of ours, so that its `ready` alone makes one.
+    /// start of ours.
     pub(super) fn starting(&mut self, scope: &Scope, event: &Event) {
         match event {
             Event::PhaseBegan { phase } => {
@@ -25,7 +25,10 @@ impl RunState {
             Event::PhaseEnded { phase, s } => self.phase_ended(phase, *s),
             Event::Fact { key, value } => self.fact(scope, key, value),
             Event::Ready { ready_s, model, base_url, .. } => {
-                self.record.startup.get_or_insert_default().ready_s = Some(*ready_s);
+                // A server that was up before has no start of ours.
+                if ready_s.is_some() {
+                    self.record.startup.get_or_insert_default().ready_s = *ready_s;
+                }
                 let server = self.server.get_or_insert_default();
                 server.base_url = Some(base_url.clone());
                 server.model = Some(model.clone());

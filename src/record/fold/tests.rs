@@ -59,7 +59,7 @@ pub(crate) fn story() -> Vec<(Scope, Event)> {
         run(Event::FailureSeen { kind: "oom".into(), line: "CUDA".into(), line_no: 12, remedy: None }),
         run(Event::ProbeAnswered { probe: "/health".into(), answer: "200".into() }),
         run(Event::Ready {
-            ready_s: 41.2,
+            ready_s: Some(41.2),
             tokens: 48,
             model: "qwen".into(),
             base_url: "http://127.0.0.1:30000".into(),
@@ -108,7 +108,7 @@ pub(crate) fn story() -> Vec<(Scope, Event)> {
             }],
             failure: None,
         }),
-        run(Event::RunEnded { complete: true, left: Some(Left { processes: 0, gpu_mib: Some(0) }) }),
+        run(Event::RunEnded { complete: true, left: Some(Left { gpu_mib: Some(0), ..Left::default() }) }),
     ]
 }
 

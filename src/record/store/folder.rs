@@ -9,7 +9,7 @@ use super::super::journal::Journal;
 use super::super::model::Record;
 use super::{NewRun, StoreError};
 use crate::clock::Clock;
-use crate::event::{Emit, Event, Scope};
+use crate::event::{Emit, Scope};
 
 /// The folder of a run that this process writes.
 #[derive(Clone, Debug)]
@@ -26,17 +26,7 @@ impl RunFolder {
         let journal = Journal::create(&path.join("journal.jsonl"), id.as_str(), clock.clone())?;
         let folder = RunFolder { id, path: path.to_owned(), journal };
         folder.write("profile.yaml", new.yaml.as_bytes())?;
-        let began = Event::RunBegan {
-            profile: new.profile.clone(),
-            series: new.series.clone(),
-            name: new.name.clone(),
-            orch: new.orch.clone(),
-            host: new.host.clone(),
-            kind: new.kind,
-            metrics_version: crate::measure::METRICS_VERSION,
-            group: new.group.clone(),
-        };
-        folder.journal.emit(Scope::Run, began)?;
+        folder.journal.emit(Scope::Run, new.began())?;
         folder.save()?;
         if let Some(runs) = path.parent() {
             sync_folder(runs).map_err(|source| StoreError::Io { doing: "write", path: runs.to_owned(), source })?;
