@@ -229,12 +229,7 @@ pub enum Event {
     /// Requests that are not counted begin.
     WarmupBegan {},
     /// Requests that are not counted have ended.
-    WarmupEnded {
-        /// How many.
-        requests: u64,
-        /// How long.
-        s: f64,
-    },
+    WarmupEnded(crate::measure::WarmUp),
     /// Measured requests begin.
     StepBegan {},
     /// Once a second while load is on.
@@ -402,7 +397,7 @@ impl Event {
                 | Event::Counters { .. }
                 | Event::Telemetry { .. }
                 | Event::WarmupBegan { .. }
-                | Event::WarmupEnded { .. }
+                | Event::WarmupEnded(_)
                 | Event::Warning(_)
         )
     }

@@ -167,6 +167,7 @@ async fn serve(
         interrupt: &halt,
         log,
         load_path: "beside",
+        ceiling: None,
         keep_chunks: false,
         keep_partial: false,
     };

@@ -14,7 +14,7 @@ use super::{Exit, Failure, Global, Outcome, out, records};
 use crate::clock::Clock;
 use crate::launch::{Held, LaunchError, WorkFolder};
 use crate::load::url::Endpoint;
-use crate::load::{Options, Target, models};
+use crate::load::{self, Options, Target, models};
 use crate::measure::{GOODPUT_METRICS, Goodput, RowWriter};
 use crate::preflight;
 use crate::profile::{PROMPT_KINDS, Prompt, prompts};
@@ -28,20 +28,21 @@ use crate::units;
 
 /// Measures an endpoint that is already up
 ///
-/// Sends `--warmup` and then the measured requests to the generating endpoint, and nothing else. The prompts are the
-/// built-in ones, drawn by the seed. The record is kept under the results folder unless --no-record.
+/// Sends the warm-up and then the measured requests to the generating endpoint, and nothing else (with --input-tokens,
+/// also a few that find out how the server counts). The prompts are the built-in ones, drawn by the seed. The record is
+/// kept under the results folder unless --no-record.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   orch bench --url http://127.0.0.1:8000 --requests 64 --concurrency 8
-  orch bench --url https://host/prefix/v1 --model m --duration 2m --concurrency 16 --json
-  orch bench --url http://127.0.0.1:8000 --requests 32 --concurrency 1 --output-tokens 128 --requests-out rows.jsonl
+  orch bench --url https://host/prefix/v1 --model m --duration 2m --rate 4 --json
+  orch bench --url http://127.0.0.1:8000 --requests 32 --concurrency 1 --input-tokens 1000 --output-tokens 128
 
-Exit codes: 0 measured; 2 usage; 3 somebody else measures on this host; 5 no valid measurement; 6 regressed; 130, 143 interrupted")]
+Exit codes: 0 measured; 1 a file cannot be written; 2 usage; 3 somebody else measures on this host; 5 no valid measurement; 6 regressed; 130, 143 interrupted")]
 pub(crate) struct BenchArgs {
     /// Base address, with or without /v1 and a slash at its end
     #[arg(long, value_name = "URL")]
     url: String,
-    /// Which endpoint is asked
+    /// Which endpoint is asked: /v1/chat/completions, /v1/completions, SGLang's /generate, llama.cpp's /completion
     #[arg(long, value_enum, default_value = "chat")]
     api: ApiArg,
     /// The model's name as served; without it, the only one that the server lists
@@ -53,22 +54,38 @@ pub(crate) struct BenchArgs {
     /// How long is measured, such as 30s or 2m; with --requests, whichever ends first
     #[arg(long, value_name = "TIME", value_parser = span)]
     duration: Option<Duration>,
-    /// Requests in flight
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    concurrency: u32,
+    /// Requests in flight: the next one goes when one ends
+    #[arg(long, value_name = "N", required_unless_present = "rate", value_parser = clap::value_parser!(u32).range(1..))]
+    concurrency: Option<u32>,
+    /// Requests per second, sent at their moments however slow the answers are
+    #[arg(long, value_name = "R", conflicts_with = "concurrency", value_parser = positive)]
+    rate: Option<f64>,
+    /// How the gaps between requests are spread, with --rate
+    #[arg(long, value_enum, value_name = "SHAPE", default_value = "poisson", conflicts_with = "concurrency")]
+    arrival: ArrivalArg,
+    /// Prompts of exactly so many tokens as the server counts them, its chat template included
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
+    input_tokens: Option<u64>,
     /// Exactly so many tokens an answer (max_tokens and ignore_eos); without it, the model stops, at most after 256
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     output_tokens: Option<u64>,
-    /// Requests before, at the same load, not counted [default: one round of the concurrency, at least 2]
-    #[arg(long, value_name = "N")]
-    warmup: Option<u64>,
+    /// Requests before, at the same load, not counted: exactly N, or `auto` for as many as it takes until successive
+    /// windows agree within 3 % [default: one round of the concurrency, or two seconds of the rate, at least 2]
+    #[arg(long, value_name = "N|auto", value_parser = warmup)]
+    warmup: Option<Warmup>,
     /// Limits that a request must all meet to count as good, such as ttft_ms=500ms,tpot_ms=30ms
     #[arg(long, value_name = "METRIC=TIME,...", value_delimiter = ',', value_parser = goodput_limit)]
     goodput: Vec<(String, f64)>,
-    /// How often a failed request is sent again; only 0 so far
-    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=0))]
+    /// How often a failed request is sent again; its latencies count from the first sending
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     retries: u32,
-    /// Seed of the order in which prompts are drawn
+    /// The limit on one request, all attempts together
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = span)]
+    request_timeout: Duration,
+    /// How long a stream that has begun may be silent
+    #[arg(long, value_name = "TIME", default_value = "2m", value_parser = span)]
+    idle_timeout: Duration,
+    /// Seed of the order in which prompts are drawn, and of the moments of --rate
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
     /// Keep the texts of the answers in the requests' rows
@@ -95,6 +112,36 @@ pub(crate) struct BenchArgs {
 enum ApiArg {
     Chat,
     Completions,
+    Generate,
+    Completion,
+}
+
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum ArrivalArg {
+    Poisson,
+    Constant,
+}
+
+/// The requests before.
+#[derive(Clone, Copy, Debug)]
+enum Warmup {
+    Exactly(u64),
+    UntilSettled,
+}
+
+fn warmup(text: &str) -> Result<Warmup, String> {
+    match text {
+        "auto" => Ok(Warmup::UntilSettled),
+        _ => units::parse_count(text).map(Warmup::Exactly).map_err(|error| format!("{error}; or `auto`")),
+    }
+}
+
+fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
+        Ok(_) => Err("requests per second are a number above 0".to_owned()),
+        Err(error) => Err(format!("{error}; requests per second, such as 4 or 0.5")),
+    }
 }
 
 fn at_least_one(text: &str) -> Result<u64, String> {
@@ -155,10 +202,15 @@ impl Asked {
             requests,
             duration,
             concurrency,
+            rate,
+            arrival,
+            input_tokens: _,
             output_tokens,
             warmup,
             goodput,
-            retries: _,
+            retries,
+            request_timeout,
+            idle_timeout,
             seed,
             keep_text,
             keep_chunks,
@@ -168,12 +220,30 @@ impl Asked {
             json,
         } = args;
         let endpoint = Endpoint::parse(&url).map_err(|error| Failure::new(Exit::Usage, error))?;
+        // Told before anything is sent or written: it is the command line that asks too much.
+        load::allow_open_files(concurrency.unwrap_or(0)).map_err(|error| Failure::new(Exit::Usage, error))?;
         let api = match api {
             ApiArg::Chat => Api::Chat,
             ApiArg::Completions => Api::Completions,
+            ApiArg::Generate => Api::Generate,
+            ApiArg::Completion => Api::Completion,
         };
         let stop = output_tokens.map_or(Stop::Natural { max_tokens: 256 }, |tokens| Stop::Exact { tokens });
-        let arrival = Arrival::Closed { concurrency };
+        let shape = match arrival {
+            ArrivalArg::Poisson => "poisson",
+            ArrivalArg::Constant => "constant",
+        };
+        // clap has seen to it that there is one of the two.
+        let concurrency = concurrency.unwrap_or(1);
+        let arrival =
+            rate.map_or(Arrival::Closed { concurrency }, |rate| Arrival::Open { rate, shape: shape.to_owned() });
+        // An endpoint that is somebody's own may cost money by the request: how many are sent is known before.
+        let usual = rate.map_or(u64::from(concurrency), |rate| (2.0 * rate).ceil() as u64).max(2);
+        let warmup = match warmup {
+            None => Some(usual),
+            Some(Warmup::Exactly(count)) => Some(count),
+            Some(Warmup::UntilSettled) => None,
+        };
         let duration_s = duration.map(|duration| duration.as_secs_f64());
         let step = Step {
             name: "bench".to_owned(),
@@ -182,32 +252,47 @@ impl Asked {
             goodput: goodput_of(goodput)?,
         };
         let target = Target { base_url: url, model, headers: Vec::new() };
-        let options = Options { keep_text, ..Options::default() };
+        let options = Options {
+            keep_text,
+            retries,
+            request_limit: request_timeout,
+            idle_limit: idle_timeout,
+            ..Options::default()
+        };
         Ok(Asked { endpoint, target, step, options, keep_chunks, requests_out, share, no_record, json })
     }
 
     /// What the record has in the place of a profile.
     fn profile(&self) -> Value {
-        let Arrival::Closed { concurrency } = self.step.load.arrival else { return Value::Null };
         let output = match self.step.workload.stop {
             Stop::Natural { max_tokens } => json!({"stop": "natural", "max_tokens": max_tokens}),
             Stop::Exact { tokens } => json!({"exact": tokens}),
         };
+        let mut bench = json!({
+            "api": self.step.workload.api,
+            "prompts": PROMPT_KINDS.iter().map(|kind| format!("builtin/{kind}")).collect::<Vec<_>>(),
+            "output": output,
+            "seed": self.step.workload.seed,
+            "requests": self.step.load.requests,
+            "duration_s": self.step.load.duration_s,
+            "warmup": self.step.load.warmup,
+            "goodput": self.step.goodput,
+        });
+        match &self.step.load.arrival {
+            Arrival::Closed { concurrency } => bench["concurrency"] = json!(concurrency),
+            Arrival::Open { rate, shape } => {
+                bench["rate"] = json!(rate);
+                bench["arrival"] = json!(shape);
+            }
+        }
+        if self.options.retries > 0 {
+            bench["retries"] = json!(self.options.retries);
+        }
         json!({
             "url": self.endpoint.url(""),
             "model": self.target.model,
             "share": self.share,
-            "bench": {self.step.name.as_str(): {
-                "api": self.step.workload.api,
-                "prompts": PROMPT_KINDS.iter().map(|kind| format!("builtin/{kind}")).collect::<Vec<_>>(),
-                "output": output,
-                "seed": self.step.workload.seed,
-                "concurrency": concurrency,
-                "requests": self.step.load.requests,
-                "duration_s": self.step.load.duration_s,
-                "warmup": self.step.load.warmup,
-                "goodput": self.step.goodput,
-            }},
+            "bench": {self.step.name.as_str(): bench},
         })
     }
 
@@ -243,7 +328,7 @@ pub(crate) fn run(args: BenchArgs, global: &Global) -> Outcome {
     let screen = Screen::new(if asked.json { Stream::Err } else { Stream::Out });
     let runtime =
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(Failure::own)?;
-    let (record, short, interrupted) = runtime.block_on(async {
+    let (record, short, interrupted, unwritten) = runtime.block_on(async {
         let interrupt = Interrupt::listen(|| {}).map_err(Failure::own)?;
         let warnings = find_model(&mut asked).await?;
         let folder = begin(&asked, &store, &clock)?;
@@ -261,7 +346,7 @@ pub(crate) fn run(args: BenchArgs, global: &Global) -> Outcome {
         };
         let (ended, ()) = tokio::join!(work, follower.follow(&screen, &over));
         screen.end();
-        Ok::<_, Failure>((ended?, folder.id().short(), interrupt.exit()))
+        Ok::<_, Failure>((ended?, folder.id().short(), interrupt.exit(), files.unwritten()))
     })?;
     // A signal after the last step interrupted nothing.
     let exit = interrupted
@@ -273,7 +358,10 @@ pub(crate) fn run(args: BenchArgs, global: &Global) -> Outcome {
     if asked.json {
         out::line(serde_json::to_string_pretty(&record).map_err(Failure::own)?);
     }
-    Ok(exit)
+    match unwritten {
+        Some(error) => Err(Failure::new(if exit == Exit::Done { Exit::Own } else { exit }, error)),
+        None => Ok(exit),
+    }
 }
 
 /// Takes the `measure` lease of this host.
@@ -297,6 +385,7 @@ async fn measure(
         interrupt,
         log: &folder.journal,
         load_path: if asked.is_beside() { "beside" } else { "direct" },
+        ceiling: None,
         keep_chunks: asked.keep_chunks,
         keep_partial: true,
     };
@@ -305,20 +394,35 @@ async fn measure(
     ended.map_err(|error| Failure::new(Exit::Own, error))
 }
 
-/// Takes the only model that the server lists, where none was named. A server that lists none is asked without a name.
+/// Takes the only model that the server lists, where none was named; one that was named is held against the list. A
+/// server that lists none is asked without a name. Its own endpoints need no name.
 async fn find_model(asked: &mut Asked) -> Result<Vec<Warning>, Failure> {
-    if asked.target.model.is_some() {
-        return Ok(Vec::new());
-    }
-    let unknown = |why: String| Ok(vec![Warning::new("model_unknown", format!("{why}: requests name none (--model)"))]);
-    let mut found = match models::list(&asked.endpoint).await {
-        Ok(found) => found,
-        Err(error) => return unknown(format!("the server's models are not known ({error})")),
+    let needs_name = matches!(asked.step.workload.api, Api::Chat | Api::Completions);
+    let warn = |id: &str, text: String| Ok(vec![Warning::new(id, text)]);
+    let mut found = match (models::list(&asked.endpoint).await, &asked.target.model) {
+        (Ok(found), None) => found,
+        (Ok(found), Some(model)) if found.is_empty() || found.contains(model) => return Ok(Vec::new()),
+        // No error: some servers take further names than they list, and one that does not will say so itself.
+        (Ok(found), Some(model)) => {
+            return warn("model_not_listed", format!("the server lists no model `{model}`, but {}", found.join(", ")));
+        }
+        (Err(models::NoList::NotConnected(why)), _) => {
+            let url = asked.endpoint.url("");
+            return warn("not_answering", format!("the server does not answer: no connection to {url} ({why})"));
+        }
+        (Err(_), _) if asked.target.model.is_some() || !needs_name => return Ok(Vec::new()),
+        (Err(error), _) => {
+            let text = format!("the server's models are not known ({error}): requests name none (--model)");
+            return warn("model_unknown", text);
+        }
     };
     match found.len() {
-        0 => return unknown("the server lists no model".to_owned()),
+        0 if needs_name => {
+            let text = "the server lists no model: requests name none (--model)";
+            return warn("model_unknown", text.to_owned());
+        }
         1 => asked.target.model = found.pop(),
-        _ => {
+        _ if needs_name => {
             let report = miette::miette!(
                 code = "orch::bench::models",
                 help = "choose one with --model",
@@ -328,6 +432,7 @@ async fn find_model(asked: &mut Asked) -> Result<Vec<Warning>, Failure> {
             );
             return Err(Failure::new(Exit::Usage, report));
         }
+        _ => {}
     }
     Ok(Vec::new())
 }
@@ -338,10 +443,13 @@ fn begin(asked: &Asked, store: &Store, clock: &Clock) -> Result<RunFolder, Failu
         true => preflight::hardware().map_err(Failure::own)?,
         false => HostInfo { name: asked.endpoint.host.clone(), hardware: "not known".to_owned() },
     };
-    let model = asked.target.model.as_deref().unwrap_or("unnamed");
     let new = NewRun {
         name: "bench".to_owned(),
-        series: format!("bench {} {model}", asked.endpoint.authority),
+        // A server that does not answer has no other history for having been asked without a name.
+        series: match &asked.target.model {
+            Some(model) => format!("bench {} {model}", asked.endpoint.authority),
+            None => format!("bench {}", asked.endpoint.authority),
+        },
         yaml: serde_yaml::to_string(&profile).map_err(Failure::own)?,
         profile,
         orch: this_build(),

@@ -87,6 +87,11 @@ pub fn read_leniently(data: &[u8]) -> Result<Said<'static>, NotAnObject> {
     Ok(lenient::said(&value))
 }
 
+/// The words of an error, if `value` is one.
+pub(super) fn error_of(value: &Value) -> Option<String> {
+    lenient::error(value)
+}
+
 /// The words of an error in an answer's body, whatever its shape.
 pub fn error_words(body: &[u8]) -> String {
     match serde_json::from_slice::<Value>(body) {

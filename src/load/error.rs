@@ -35,10 +35,12 @@ pub enum LoadError {
     },
     /// A load that cannot be sent yet.
     #[error("{what} is not supported yet")]
-    #[diagnostic(code(orch::load::unsupported), help("use a concurrency instead of a rate"))]
+    #[diagnostic(code(orch::load::unsupported), help("{help}"))]
     Unsupported {
         /// What was asked for.
         what: String,
+        /// What is there instead.
+        help: &'static str,
     },
     /// A step without anything to do.
     #[error("the step `{step}` cannot be run: {why}")]

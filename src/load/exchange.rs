@@ -2,14 +2,17 @@
 //! clock, so the hot path, the corpus and the fuzzer all drive this same code.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use super::answer::{self, Said};
 use super::http::{self, Ending, Piece};
 use super::memo::Memo;
+use super::native::Native;
 use super::sse;
 use crate::clock::Nanos;
 use crate::measure::text::Tail;
 use crate::measure::{Chunk, ChunkKind, Outcome, Timeline};
+use crate::render::Api;
 
 /// What of an answer that is no stream is held: a document, or the words of an error.
 const DOCUMENT_LIMIT: usize = 16 << 20;
@@ -65,9 +68,14 @@ struct Reading {
     document: Vec<u8>,
     events: sse::Decoder,
     memo: Memo,
+    api: Api,
+    native: Native,
+    retry_after_s: Option<u64>,
     /// The first thing that made it a failure.
     fault: Option<(Outcome, String)>,
     marked_done: bool,
+    /// When the stream said so.
+    said_at: Option<Nanos>,
     /// Whether each generating event so far came with a count.
     counted: bool,
     last_count: u64,
@@ -91,8 +99,12 @@ impl Exchange {
             document: Vec::new(),
             events: sse::Decoder::default(),
             memo: Memo::default(),
+            api: Api::Chat,
+            native: Native::default(),
+            retry_after_s: None,
             fault: None,
             marked_done: false,
+            said_at: None,
             counted: true,
             last_count: 0,
             text: String::new(),
@@ -108,6 +120,34 @@ impl Exchange {
         let tokens = usize::try_from(max_tokens).unwrap_or(usize::MAX);
         self.reading.chunk_limit = CHUNK_LIMIT.max(tokens.saturating_mul(CHUNKS_A_TOKEN));
         self
+    }
+
+    /// The answer is one of this endpoint.
+    #[must_use]
+    pub fn speaking(mut self, api: Api) -> Self {
+        self.reading.api = api;
+        self
+    }
+
+    /// How long the server wants to be left alone before the request is sent again.
+    pub fn retry_after(&self) -> Option<Duration> {
+        self.reading.retry_after_s.map(Duration::from_secs)
+    }
+
+    /// Whether bytes of a body have come.
+    pub fn has_body(&self) -> bool {
+        self.reading.size > 0
+    }
+
+    /// Whether the stream has said that it is done, so that nothing is missing but the end of its transfer.
+    pub fn is_said(&self) -> bool {
+        self.reading.marked_done
+    }
+
+    /// Leaves a transfer that does not end although the stream is done: the answer is complete as of then.
+    pub fn leave(&mut self) {
+        self.ended = self.reading.said_at;
+        self.reading.timeline.transfer_unended = true;
     }
 
     /// The request as it stands.
@@ -189,6 +229,7 @@ impl Reading {
             self.body = Body::Document;
         }
         self.is_html = head.content_type == "text/html";
+        self.retry_after_s = head.retry_after_s;
         ControlFlow::Continue(())
     }
 
@@ -242,7 +283,7 @@ impl Reading {
             return;
         }
         if data == b"[DONE]" {
-            self.marked_done = true;
+            self.mark_done(now);
             return;
         }
         self.timeline.first_chunk.get_or_insert(now);
@@ -268,13 +309,26 @@ impl Reading {
             self.fail(Outcome::ServerErrorInStream, answer::error_words(data));
             return;
         }
-        match answer::read(data) {
+        let said = match self.api {
+            Api::Chat | Api::Completions => answer::read(data).inspect(|said| self.memo.learn(data, said)),
+            Api::Generate | Api::Completion => self.native.read(self.api, data),
+        };
+        match said {
             Ok(said) => {
-                self.memo.learn(data, &said);
+                // llama.cpp's own endpoint sends no `[DONE]`: its last event is the one that says why it stopped.
+                let over = self.api == Api::Completion && said.finish_reason.is_some();
                 self.take_said(said, now);
+                if over {
+                    self.mark_done(now);
+                }
             }
             Err(error) => self.fail(Outcome::BadResponse, format!("an event of the stream is {error}")),
         }
+    }
+
+    fn mark_done(&mut self, now: Nanos) {
+        self.marked_done = true;
+        self.said_at = Some(now);
     }
 
     fn take_said(&mut self, said: Said<'_>, now: Nanos) {
@@ -347,7 +401,11 @@ impl Reading {
     /// A whole answer instead of a stream is one chunk at its end; an error object is an error.
     fn read_document(&mut self, now: Nanos) {
         let document = std::mem::take(&mut self.document);
-        match answer::read_leniently(&document) {
+        let said = match self.api {
+            Api::Chat | Api::Completions => answer::read_leniently(&document),
+            Api::Generate | Api::Completion => self.native.read(self.api, &document),
+        };
+        match said {
             Ok(Said { error: Some(words), .. }) => self.fail(Outcome::ServerErrorInBody, words),
             Ok(said) if said.generates() || said.finish_reason.is_some() => {
                 self.timeline.first_chunk = Some(now);

@@ -19,6 +19,8 @@ pub struct Head {
     pub status: u16,
     /// `content-type`, lower-case, without parameters; empty when there is none.
     pub content_type: String,
+    /// `retry-after` in seconds; a date is not read.
+    pub retry_after_s: Option<u64>,
 }
 
 /// What the bytes turned out to be.
@@ -240,7 +242,7 @@ impl Decoder {
                 State::UntilClose
             }
         };
-        Ok(Some(Head { status, content_type: framing.content_type }))
+        Ok(Some(Head { status, content_type: framing.content_type, retry_after_s: framing.retry_after_s }))
     }
 
     /// The next line without its CRLF, once it is complete.
@@ -294,6 +296,7 @@ struct Framing {
     close: bool,
     keep_alive: bool,
     content_type: String,
+    retry_after_s: Option<u64>,
 }
 
 impl Framing {
@@ -325,6 +328,7 @@ impl Framing {
                     framing.close |= value.split(',').any(|word| word.trim() == "close");
                     framing.keep_alive |= value.split(',').any(|word| word.trim() == "keep-alive");
                 }
+                "retry-after" => framing.retry_after_s = value.parse().ok(),
                 "content-type" => {
                     framing.content_type = value.split(';').next().unwrap_or("").trim().to_owned();
                 }

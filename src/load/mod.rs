@@ -5,14 +5,22 @@
 //! cannot make it read late; finished requests and progress come over once a second.
 
 pub mod answer;
+mod attempt;
+mod batch;
 mod closed;
+mod driver;
 mod error;
 pub mod exchange;
 pub mod http;
 pub mod memo;
 pub mod models;
+mod native;
+mod open;
+mod pool;
 mod requests;
 mod running;
+pub mod schedule;
+pub mod settle;
 pub mod sse;
 pub mod url;
 mod wire;
@@ -20,8 +28,9 @@ mod wire;
 use std::time::Duration;
 
 pub use error::LoadError;
+pub use pool::allow_open_files;
 pub use requests::path_of;
-pub use running::{Listener, Running, WarmedUp, run_step};
+pub use running::{Listener, Running, run_step};
 
 pub use crate::measure::Measured;
 
@@ -39,16 +48,22 @@ pub struct Target {
 }
 
 /// How a step is run, beside what it is.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Keep the texts of the answers.
     pub keep_text: bool,
-    /// The limit on one request, from the moment it was due.
+    /// The limit on one request, all its attempts together.
     pub request_limit: Duration,
+    /// How long a stream that has begun may be silent before the request is given up. Comments break the silence.
+    pub idle_limit: Duration,
+    /// How often a request that failed is sent again. Its moments count from the first sending.
+    pub retries: u32,
     /// How long requests in flight may go on after a timed step is over.
     pub grace: Duration,
     /// Ask for token counts at the end of the stream (`stream_options.include_usage`).
     pub ask_usage: bool,
+    /// Set by whoever sees that the server compiles: a warm-up by convergence then goes on.
+    pub compiling: settle::Compiling,
 }
 
 impl Default for Options {
@@ -56,8 +71,11 @@ impl Default for Options {
         Options {
             keep_text: false,
             request_limit: Duration::from_secs(600),
+            idle_limit: Duration::from_secs(120),
+            retries: 0,
             grace: Duration::from_secs(60),
             ask_usage: true,
+            compiling: settle::Compiling::default(),
         }
     }
 }

@@ -9,11 +9,22 @@ use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value, json};
 
 use super::url::Endpoint;
-use super::{LoadError, Target};
+use super::{LoadError, Part, Target};
 use crate::render::{Api, Stop, Workload};
 
 /// Keys of the body that the load must set itself, or the measurement would not be what it says.
-const OWNED: [&str; 6] = ["model", "messages", "prompt", "stream", "max_tokens", "ignore_eos"];
+const OWNED: [&str; 10] = [
+    "model",
+    "messages",
+    "prompt",
+    "text",
+    "stream",
+    "max_tokens",
+    "max_new_tokens",
+    "n_predict",
+    "sampling_params",
+    "ignore_eos",
+];
 
 /// The requests of a step, one for each prompt, and their order.
 #[derive(Debug)]
@@ -25,6 +36,8 @@ pub(super) struct Requests {
     pub(super) wanted_tokens: Option<u64>,
     /// At most so many tokens an answer.
     pub(super) max_tokens: u64,
+    /// Which endpoint.
+    pub(super) api: Api,
     /// The path that is asked, for people.
     pub(super) url: String,
 }
@@ -61,6 +74,7 @@ impl Requests {
                 Stop::Exact { tokens } => tokens,
                 Stop::Natural { max_tokens } => max_tokens,
             },
+            api: workload.api,
             url: endpoint.url(path),
         })
     }
@@ -68,6 +82,11 @@ impl Requests {
     /// The bytes of the measured request `number`.
     pub(super) fn measured(&self, number: u64) -> Bytes {
         self.bytes[self.order.measured(number)].clone()
+    }
+
+    /// How many tokens the prompt of a request was made to have.
+    pub(super) fn wanted_input(&self, _part: Part, _number: u64) -> Option<u64> {
+        None
     }
 
     /// The bytes of the warm-up request `number`.
@@ -81,6 +100,8 @@ pub fn path_of(api: Api) -> &'static str {
     match api {
         Api::Chat => "/v1/chat/completions",
         Api::Completions => "/v1/completions",
+        Api::Generate => "/generate",
+        Api::Completion => "/completion",
     }
 }
 
@@ -128,25 +149,56 @@ fn write_headers(head: &mut String, headers: &[(String, String)]) -> Result<(), 
 }
 
 fn body(target: &Target, workload: &Workload, prompt: &str, ask_usage: bool) -> Map<String, Value> {
+    let (most, exact) = match workload.stop {
+        Stop::Natural { max_tokens } => (max_tokens, false),
+        Stop::Exact { tokens } => (tokens, true),
+    };
+    match workload.api {
+        Api::Chat | Api::Completions => open_ai(target, workload, prompt, (most, exact), ask_usage),
+        Api::Generate => {
+            let mut sampling = workload.body.clone();
+            sampling.insert("max_new_tokens".to_owned(), json!(most));
+            if exact {
+                sampling.insert("ignore_eos".to_owned(), json!(true));
+            }
+            fields([("text", json!(prompt)), ("sampling_params", Value::Object(sampling)), ("stream", json!(true))])
+        }
+        Api::Completion => {
+            let mut body = fields([("prompt", json!(prompt)), ("n_predict", json!(most)), ("stream", json!(true))]);
+            if exact {
+                body.insert("ignore_eos".to_owned(), json!(true));
+            }
+            body.extend(workload.body.clone());
+            body
+        }
+    }
+}
+
+fn fields<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
+    fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
+}
+
+fn open_ai(
+    target: &Target,
+    workload: &Workload,
+    prompt: &str,
+    (most, exact): (u64, bool),
+    ask_usage: bool,
+) -> Map<String, Value> {
     let mut body = Map::new();
     if let Some(model) = &target.model {
         body.insert("model".to_owned(), json!(model));
     }
     match workload.api {
         Api::Chat => body.insert("messages".to_owned(), json!([{"role": "user", "content": prompt}])),
-        Api::Completions => body.insert("prompt".to_owned(), json!(prompt)),
+        _ => body.insert("prompt".to_owned(), json!(prompt)),
     };
     body.insert("stream".to_owned(), json!(true));
-    match workload.stop {
-        Stop::Natural { max_tokens } => {
-            body.insert("max_tokens".to_owned(), json!(max_tokens));
-        }
-        Stop::Exact { tokens } => {
-            body.insert("max_tokens".to_owned(), json!(tokens));
-            body.insert("ignore_eos".to_owned(), json!(true));
-        }
+    body.insert("max_tokens".to_owned(), json!(most));
+    if exact {
+        body.insert("ignore_eos".to_owned(), json!(true));
     }
-    body.extend(workload.body.iter().map(|(key, value)| (key.clone(), value.clone())));
+    body.extend(workload.body.clone());
     if ask_usage {
         let options = body.entry("stream_options").or_insert_with(|| json!({}));
         if let Some(options) = options.as_object_mut() {

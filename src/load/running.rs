@@ -6,11 +6,11 @@ use hdrhistogram::Histogram;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::closed::Closed;
+use super::driver::Driver;
 use super::{LoadError, Measured, Options, Part, Progress, Target};
 use crate::clock::Clock;
-use crate::measure::{Outcome, Timeline};
-use crate::render::{Arrival, Step};
+use crate::measure::{Outcome, Timeline, WarmUp};
+use crate::render::Step;
 
 /// What the load's thread tells its caller.
 #[derive(Debug)]
@@ -20,18 +20,9 @@ pub(super) enum Report {
     /// What has happened since the last one.
     Second { elapsed_s: f64, chunks_per_s: Option<f64>, finished: Vec<Timeline> },
     /// The warm-up's last request has ended; nothing is sent before the caller says so.
-    WarmedUp(WarmedUp),
+    WarmedUp(WarmUp),
     /// The last request has ended.
     Over(Box<Measured>),
-}
-
-/// What the warm-up came to.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct WarmedUp {
-    /// How many requests it sent.
-    pub requests: u64,
-    /// Seconds from the opening of the first connection to the end of its last request.
-    pub s: f64,
 }
 
 /// A step under way.
@@ -80,17 +71,14 @@ impl Running {
         interrupt: &CancellationToken,
         options: &Options,
     ) -> Result<Self, LoadError> {
-        let Arrival::Closed { concurrency } = step.load.arrival else {
-            return Err(LoadError::Unsupported { what: "a load at a rate".to_owned() });
-        };
         let halt = interrupt.child_token();
         let halt_on_drop = halt.clone().drop_guard();
         let (sender, reports) = mpsc::unbounded_channel();
         let (go, may_go) = oneshot::channel();
-        let closed = Closed::new(target, step, concurrency, clock, interrupt, halt, options, sender, may_go)?;
+        let driver = Driver::new(target, step, clock, interrupt, halt, options, sender, may_go)?;
         let thread = std::thread::Builder::new()
             .name("load".to_owned())
-            .spawn(move || closed.run())
+            .spawn(move || driver.run())
             .map_err(LoadError::Thread)?;
         let (so_far, warmup, timelines) = (SoFar::default(), Vec::new(), Vec::new());
         let (go, thread) = (Some(go), Some(thread));
@@ -100,7 +88,7 @@ impl Running {
     /// Waits for the end of the warm-up. When this returns its last request has ended, and the first measured one is not
     /// sent before [`Running::measure`]. After an interrupt or a server that refuses it returns too, and `measure` has
     /// nothing left to send.
-    pub async fn warm_up(&mut self, progress: Listener<'_>) -> Result<WarmedUp, LoadError> {
+    pub async fn warm_up(&mut self, progress: Listener<'_>) -> Result<WarmUp, LoadError> {
         while let Some(report) = self.reports.recv().await {
             match report {
                 Report::Part { part, requests, duration_s } => self.begin(part, requests, duration_s, progress),

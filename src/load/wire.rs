@@ -11,11 +11,13 @@ use std::os::fd::AsRawFd;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use nix::sys::socket::{MsgFlags, recv};
 use rustls_platform_verifier::ConfigVerifierExt;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -24,10 +26,12 @@ use tokio_rustls::rustls::{self, ClientConfig};
 use super::LoadError;
 use super::exchange::{Exchange, Step};
 use super::url::Endpoint;
-use crate::clock::Clock;
+use crate::clock::{Clock, Nanos};
 use crate::measure::Outcome;
 
 const BUFFER: usize = 256 << 10;
+/// How long a transfer may last after the stream has said that it is done.
+const LAST_WORD: Duration = Duration::from_millis(500);
 
 thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; BUFFER]);
@@ -54,6 +58,8 @@ pub(super) struct Connection {
     pub(super) served: u64,
     /// Whether it has carried any request, the warming one included.
     pub(super) used: bool,
+    /// When its last answer ended.
+    pub(super) idle_since: Instant,
 }
 
 enum Io {
@@ -100,7 +106,7 @@ impl Dialer {
                 Io::Tls(Box::new(connector.connect(name.clone(), stream).await.map_err(refused)?))
             }
         };
-        Ok(Connection { io, served: 0, used: false })
+        Ok(Connection { io, served: 0, used: false, idle_since: Instant::now() })
     }
 }
 
@@ -119,24 +125,47 @@ fn is_certificate(error: &io::Error) -> bool {
 
 impl Connection {
     /// Sends the request and reads its answer to the end. The exchange holds what came, also when this is dropped.
-    /// Returns whether the connection may be used again.
+    /// Returns whether the connection may be used again. `progress` is told after each read how many generating chunks
+    /// came in it, and when.
     pub(super) async fn run(
         &mut self,
         request: &[u8],
         exchange: &mut Exchange,
         clock: &Clock,
-        mut progress: impl FnMut(usize),
+        mut progress: impl FnMut(&Exchange, usize, Nanos),
     ) -> bool {
         exchange.timeline().connection_reused = std::mem::replace(&mut self.used, true);
-        exchange.timeline().sent = Some(clock.nanos());
+        exchange.timeline().sent.get_or_insert(clock.nanos());
         // A server may answer before it has read everything, and close: so a failed write is told by what is read.
         let written = self.io.write_all(request).await;
+        let mut end = None;
         loop {
             let before = exchange.chunks();
-            let step = self.io.read_some(|bytes| exchange.feed(bytes, clock.nanos())).await;
-            progress(exchange.chunks() - before);
+            let mut now = 0;
+            let read = self.io.read_some(|bytes| {
+                now = clock.nanos();
+                exchange.feed(bytes, now)
+            });
+            let step = match end {
+                None => read.await,
+                // All has been said: what is missing is the end of the transfer alone.
+                Some(end) => match tokio::time::timeout_at(end, read).await {
+                    Ok(step) => step,
+                    Err(_) => {
+                        exchange.leave();
+                        return false;
+                    }
+                },
+            };
+            if now > 0 {
+                progress(exchange, exchange.chunks() - before, now);
+            }
             match step {
-                Ok(Some(Step::More)) => {}
+                Ok(Some(Step::More)) => {
+                    if end.is_none() && exchange.is_said() {
+                        end = Some(Instant::now() + LAST_WORD);
+                    }
+                }
                 Ok(Some(Step::Over)) => return exchange.reusable() && written.is_ok(),
                 Ok(None) => {
                     exchange.close(written.as_ref().err(), clock.nanos());

@@ -25,4 +25,14 @@ pub struct Measured {
     pub outlived_grace: u64,
     /// Why the load stopped by itself before it was done: the first answer said that no other would be better.
     pub gave_up: Option<String>,
+    /// Whether the requests were due at the moments of a schedule (open loop).
+    pub scheduled: bool,
+    /// Open loop: how long after its moment each measured request was taken up by the load. This machine's own lateness:
+    /// opening a connection comes after it.
+    pub late: Vec<Nanos>,
+    /// How late the load's thread was each time it looked, 50 times a second: a read may have been noted so much later
+    /// than it could have been. The timer behind it has a grain of a millisecond.
+    pub lags: Vec<Nanos>,
+    /// Processor time of the load's thread while it measured; `None` where the system does not tell.
+    pub cpu: Option<Nanos>,
 }

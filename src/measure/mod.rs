@@ -1,6 +1,7 @@
 //! From timelines to metrics. Pure, but for the writers of files beside a record.
 
 pub mod capacity;
+mod client;
 pub mod counters;
 mod distribution;
 mod errors;
@@ -22,6 +23,7 @@ pub mod validity;
 mod value;
 
 pub use capacity::Capacity;
+pub use client::*;
 pub use distribution::*;
 pub use errors::standard_errors;
 pub use goodput::{GOODPUT_METRICS, Goodput};

@@ -40,6 +40,16 @@ impl Timeline {
         self.after_sent_ms(self.chunks.last().map(|chunk| chunk.at))
     }
 
+    /// From the moment it was due to the first generating chunk.
+    pub fn ttft_from_due_ms(&self) -> Option<f64> {
+        Some(ms(self.chunks.first()?.at.checked_sub(self.due)?))
+    }
+
+    /// From the moment it was due to the last generating chunk.
+    pub fn e2e_from_due_ms(&self) -> Option<f64> {
+        Some(ms(self.chunks.last()?.at.checked_sub(self.due)?))
+    }
+
     /// From the moment it was due to its sending.
     pub fn queued_ms(&self) -> Option<f64> {
         Some(ms(self.sent?.checked_sub(self.due)?))

@@ -71,7 +71,7 @@ pub fn samples(measured: &Measured) -> BTreeMap<&'static str, Vec<f64>> {
     let ok: Vec<_> = measured.timelines.iter().filter(|timeline| timeline.is_ok()).collect();
     let each = |value: fn(&Timeline) -> Option<f64>| ok.iter().filter_map(|timeline| value(timeline)).collect();
     let opened = measured.timelines.iter().filter_map(|timeline| timeline.connect);
-    BTreeMap::from([
+    let mut samples = BTreeMap::from([
         ("ttft_ms", each(Timeline::ttft_ms)),
         ("ttft_content_ms", each(Timeline::ttft_content_ms)),
         ("first_chunk_ms", each(|timeline| timeline.after_sent_ms(timeline.first_chunk))),
@@ -82,7 +82,13 @@ pub fn samples(measured: &Measured) -> BTreeMap<&'static str, Vec<f64>> {
         ("itl_ms", ok.iter().filter_map(|timeline| timeline.itl_ms()).flatten().collect()),
         ("chunk_gap_ms", ok.iter().flat_map(|timeline| timeline.chunk_gaps_ms()).collect()),
         ("connect_ms", measured.connects.iter().copied().chain(opened).map(ms).collect()),
-    ])
+    ]);
+    // In a closed loop a request is due when its slot is free, which depends on the server: nothing would be corrected.
+    if measured.scheduled {
+        samples.insert("ttft_from_due_ms", each(Timeline::ttft_from_due_ms));
+        samples.insert("e2e_from_due_ms", each(Timeline::e2e_from_due_ms));
+    }
+    samples
 }
 
 /// The numbers of a step that are per second.

@@ -40,6 +40,10 @@ pub struct Timeline {
     pub engine: Option<EngineTimings>,
     /// How many output tokens were asked for, when the length was to be exact.
     pub wanted_tokens: Option<u64>,
+    /// How many tokens the prompt was made to have, when its length was to be exact.
+    pub wanted_input_tokens: Option<u64>,
+    /// Whether the answer was complete and its transfer did not end: the connection was then dropped.
+    pub transfer_unended: bool,
     /// The words of the failure: the server's message, or the transport's. Cut to a kilobyte.
     pub error: Option<String>,
     /// Answer text, when kept.

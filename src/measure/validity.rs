@@ -146,8 +146,10 @@ pub fn warnings(
         let text = format!("{} requests carry {carried} and nothing above it", ttft.samples);
         warnings.push(Warning::new("percentiles_not_carried", text));
     }
+    warnings.extend(about_transport(measured));
     let reopened = measured.timelines.iter().filter(|timeline| timeline.connect.is_some()).count();
-    if reopened > 0 {
+    // An open loop opens connections as its requests need them, whatever the server does.
+    if reopened > 0 && !measured.scheduled {
         let text = format!("{reopened} requests had to open a connection: the server does not keep them");
         warnings.push(Warning::new("connections_not_kept", text));
     }
@@ -155,6 +157,24 @@ pub fn warnings(
         (LEAST_FULL_LOAD_RATIO..FULL_LOAD_RATIO).contains(&ratio).then(|| Warning::new("short_plateau", text))
     }));
     warnings.extend(server::warnings(measured, step, seen));
+    warnings
+}
+
+/// What happened on the way, and is in no metric of its own.
+fn about_transport(measured: &Measured) -> Vec<Warning> {
+    let mut warnings = Vec::new();
+    let again = measured.timelines.iter().filter(|timeline| timeline.attempts > 1).count();
+    if again > 0 {
+        let text = format!("{again} requests were sent more than once: their latencies count from the first sending");
+        warnings.push(Warning::new("sent_again", text));
+    }
+    let unended = measured.timelines.iter().filter(|timeline| timeline.transfer_unended).count();
+    if unended > 0 {
+        let text = format!(
+            "{unended} answers were complete and their transfer did not end: the server leaves its connections hanging"
+        );
+        warnings.push(Warning::new("transfers_unended", text));
+    }
     warnings
 }
 

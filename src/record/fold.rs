@@ -287,7 +287,7 @@ impl RunState {
             }
             Event::Readback { effective } => record.effective = effective.clone(),
             Event::WarmupBegan {} | Event::StepBegan {} => self.step = step(&entry.scope),
-            Event::WarmupEnded { .. } => {}
+            Event::WarmupEnded(_) => {}
             Event::LoadProgress { done, requests, elapsed_s, duration_s, .. } => {
                 self.progress = Some(load_progress(*done, *requests, *elapsed_s, *duration_s));
             }

@@ -188,6 +188,12 @@ pub struct StepResult {
     /// The engine's own counters over the step.
     #[serde(serialize_with = "write_finite")]
     pub counters: BTreeMap<String, f64>,
+    /// The requests before the measured ones; absent in records of before it was kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub warmup: Option<crate::measure::WarmUp>,
+    /// How the client itself fared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<crate::measure::Client>,
 }
 
 /// Serialises numbers by name, without those that are not finite: JSON has no word for them, and a `null` in their place

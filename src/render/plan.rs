@@ -159,7 +159,8 @@ pub struct Load {
     pub requests: Option<u64>,
     /// How long is measured, if timed.
     pub duration_s: Option<f64>,
-    /// How many go before, uncounted; `None` leaves it to the load: one round of the concurrency, at least 2.
+    /// How many go before, uncounted: exactly so many. `None` leaves it to the load, which warms up until successive
+    /// windows agree and nothing compiles.
     pub warmup: Option<u64>,
 }
 
@@ -210,6 +211,10 @@ pub enum Api {
     Chat,
     /// `/v1/completions`
     Completions,
+    /// SGLang's own `/generate`
+    Generate,
+    /// llama.cpp's own `/completion`
+    Completion,
 }
 
 /// When an answer ends.

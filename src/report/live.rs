@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::event::{Entry, Event, Scope};
+use crate::measure::{Settled, WarmUp};
 use crate::record::model::{Effective, Record};
 use crate::report::number::{amount, plain};
 use crate::report::text::{Mark, cut_middle, fit, seconds, short_id, wrap};
@@ -212,8 +213,9 @@ impl View {
             }
             Event::Warning(warning) => self.wrapped(Mark::Warn, "note", &warning.text),
             Event::LeaseTaken { lease } => self.detail(|| vec![self.line(Mark::Ok, "lease", lease, "")]),
-            Event::WarmupEnded { requests, s } => {
-                self.detail(|| vec![self.line(Mark::Ok, "warm-up", &format!("{requests} requests"), &seconds(*s))])
+            Event::WarmupEnded(warm_up) => {
+                let (mark, words) = warm_up_words(warm_up);
+                self.detail(|| vec![self.line(mark, "warm-up", &words, &seconds(warm_up.s))])
             }
             Event::Counters { .. }
             | Event::Telemetry { .. }
@@ -362,4 +364,17 @@ fn bar(share: f64) -> String {
     const CELLS: usize = 12;
     let full = ((share.clamp(0.0, 1.0) * CELLS as f64) as usize).min(CELLS);
     format!("[{}{}]", "#".repeat(full), ".".repeat(CELLS - full))
+}
+
+/// How a warm-up ended.
+fn warm_up_words(warm_up: &WarmUp) -> (Mark, String) {
+    let requests = warm_up.requests;
+    match warm_up.settled {
+        None => (Mark::Ok, format!("{requests} requests")),
+        Some(Settled { settled: true, difference_ratio, .. }) => {
+            let within = difference_ratio.unwrap_or_default() * 100.0;
+            (Mark::Ok, format!("settled within {within:.1} % after {requests} requests"))
+        }
+        Some(_) => (Mark::Warn, format!("not settled after {requests} requests")),
+    }
 }

@@ -9,7 +9,7 @@ use super::error::{RunError, Stop};
 use crate::clock::Clock;
 use crate::event::{Emit, EmitError, Event, Scope};
 use crate::load::{self, Options, Part, Progress, Target};
-use crate::measure::{self, FileError, HistogramLog, Measured, Row, RowWriter, Seen};
+use crate::measure::{self, Client, FileError, HistogramLog, Measured, Row, RowWriter, Seen, Settled, WarmUp};
 use crate::record::model::StepResult;
 use crate::render::{Step, Warning};
 
@@ -27,6 +27,8 @@ pub struct Bench<'a> {
     pub log: &'a dyn Emit,
     /// Where the load comes from, as the record has it: `beside`, `direct` or `tunnel`.
     pub load_path: &'a str,
+    /// Chunks per second that this machine's client can read, where its self-test was run.
+    pub ceiling: Option<f64>,
     /// Whether a request's row holds each of its chunks.
     pub keep_chunks: bool,
     /// Whether a step that an interrupt cut short leaves a result, which is not valid. Where the run can be resumed it
@@ -37,8 +39,11 @@ pub struct Bench<'a> {
 /// The files that steps are written to, beside the journal.
 #[derive(Debug, Default)]
 pub struct Files {
-    rows: Vec<RowWriter>,
+    rows: Option<RowWriter>,
     histograms: Option<HistogramLog>,
+    /// The user's own file, until it cannot be written.
+    copy: Option<RowWriter>,
+    unwritten: Option<FileError>,
 }
 
 impl Files {
@@ -47,15 +52,27 @@ impl Files {
     pub fn in_folder(folder: &Path, clock: &Clock, done: &[String]) -> Result<Self, FileError> {
         let rows = RowWriter::resumed(&folder.join("requests.jsonl.zst"), done)?;
         let histograms = HistogramLog::resumed(&folder.join("histograms.hlog"), origin(clock), done)?;
-        Ok(Files { rows: vec![rows], histograms: Some(histograms) })
+        Ok(Files { rows: Some(rows), histograms: Some(histograms), ..Files::default() })
     }
 
-    /// Also writes the rows as plain lines to a file of the user's own.
+    /// Also writes the rows as plain lines to a file of the user's own. If that cannot be written, the measurement and
+    /// its record go on without it: see [`Files::unwritten`].
     pub fn also(&mut self, rows: RowWriter) {
-        self.rows.push(rows);
+        self.copy = Some(rows);
+    }
+
+    /// Why the user's own file does not hold all rows, if it does not.
+    pub fn unwritten(self) -> Option<FileError> {
+        self.unwritten
     }
 
     fn write(&mut self, rows: &[Row]) -> Result<(), FileError> {
+        if let Some(copy) = &mut self.copy
+            && let Err(error) = copy.write(rows.iter().cloned())
+        {
+            self.unwritten = Some(error);
+            self.copy = None;
+        }
         self.rows.iter_mut().try_for_each(|file| file.write(rows.iter().cloned()))
     }
 }
@@ -73,8 +90,11 @@ pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Fil
     let halt = bench.interrupt.child_token();
     let mut told = Told { bench, halt: &halt, scope: scope.clone(), files, broken: None, part: None };
     let mut running = load::Running::start(bench.target, step, bench.clock, &halt, bench.options)?;
-    let warmed_up = running.warm_up(&mut |progress| told.tell(&progress)).await?;
-    told.emit_or_halt(Event::WarmupEnded { requests: warmed_up.requests, s: warmed_up.s });
+    let warm_up = running.warm_up(&mut |progress| told.tell(&progress)).await?;
+    told.emit_or_halt(Event::WarmupEnded(warm_up));
+    if let Some(text) = not_settled(&warm_up) {
+        told.emit_or_halt(Event::Warning(Warning::new("not_settled", text)));
+    }
     // Nothing is in flight from here to the go: what the engine counts after this is the measured requests' alone.
     let measured = running.measure(&mut |progress| told.tell(&progress)).await?;
     // The last answer has ended just now.
@@ -85,7 +105,7 @@ pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Fil
     if let Some(log) = &mut files.histograms {
         log.add(&step.name, &measured).map_err(RunError::from)?;
     }
-    let (result, warnings) = result(bench, step, &measured, &seen);
+    let (result, warnings) = result(bench, step, &measured, &seen, warm_up);
     for warning in warnings {
         bench.log.emit(scope.clone(), Event::Warning(warning))?;
     }
@@ -96,7 +116,13 @@ pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Fil
     if interrupted { Err(Stop::Interrupted) } else { Ok(result) }
 }
 
-fn result(bench: &Bench<'_>, step: &Step, measured: &Measured, seen: &Seen) -> (StepResult, Vec<Warning>) {
+fn result(
+    bench: &Bench<'_>,
+    step: &Step,
+    measured: &Measured,
+    seen: &Seen,
+    warm_up: WarmUp,
+) -> (StepResult, Vec<Warning>) {
     let summary = measure::summarize(measured, step, seen);
     let result = StepResult {
         name: step.name.clone(),
@@ -111,8 +137,26 @@ fn result(bench: &Bench<'_>, step: &Step, measured: &Measured, seen: &Seen) -> (
         errors: measure::standard_errors(measured, &summary.metrics),
         metrics: summary.metrics,
         counters: Default::default(),
+        warmup: Some(warm_up),
+        client: Some(Client::of(measured, bench.ceiling)),
     };
     (result, summary.warnings)
+}
+
+/// What a warm-up that did not converge leaves open.
+fn not_settled(warm_up: &WarmUp) -> Option<String> {
+    let Settled { rounds, difference_ratio, compiled, .. } = warm_up.settled.filter(|settled| !settled.settled)?;
+    let requests = warm_up.requests;
+    let why = match difference_ratio {
+        _ if compiled => "something was still being compiled".to_owned(),
+        Some(ratio) => format!(
+            "its last two windows differ by {:.1} %, more than {} %",
+            ratio * 100.0,
+            load::settle::AGREEMENT * 100.0
+        ),
+        None => format!("only {rounds} rounds of it ended, too few to compare"),
+    };
+    Some(format!("the warm-up of {requests} requests in {:.0} s did not settle: {why}", warm_up.s))
 }
 
 /// Turns progress into events and rows. Nothing more may be measured that cannot be written down: the first failure is

@@ -25,10 +25,9 @@ pub fn not_yet(profile: &Profile) -> Vec<Fault> {
     ];
     let mut faults: Vec<Fault> =
         asked.into_iter().filter(|(asked, ..)| *asked).map(|(_, key, what)| Fault::not_yet(key, what)).collect();
-    for (name, bench) in profile.bench.iter().filter(|(_, bench)| !bench.rate.is_empty()) {
-        debug_assert!(bench.concurrency.is_empty(), "the profile's own rules");
-        let fault = Fault::not_yet(format!("bench.{name}.rate"), "send requests at a rate");
-        faults.push(fault.help("use `concurrency`"));
+    for (name, _) in profile.bench.iter().filter(|(_, bench)| bench.arrival.as_deref() == Some("gamma")) {
+        let fault = Fault::not_yet(format!("bench.{name}.arrival"), "draw gamma gaps");
+        faults.push(fault.help("`poisson` and `constant` are there"));
     }
     faults
 }

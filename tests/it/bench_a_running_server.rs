@@ -131,7 +131,7 @@ fn rows_and_summary_are_written_when_nothing_works() {
         assert_eq!(step["metrics"]["ttft_ms"]["p50"], Value::Null);
         if outcome == "connect_failed" {
             let warnings = record["warnings"].to_string();
-            assert!(warnings.contains("no connection") && !warnings.contains("lists no model"), "{warnings}");
+            assert!(warnings.contains("does not answer") && !warnings.contains("lists no model"), "{warnings}");
         }
         let reasons = step["reasons"].to_string();
         assert!(reasons.contains("no_successful_request") && reasons.contains(outcome), "{reasons}");
@@ -212,7 +212,14 @@ fn mistakes_on_the_command_line_are_told_before_anything_is_sent() {
         (&url, &["--requests", "0", "--concurrency", "1"]),
         (&url, &["--requests", "1", "--concurrency", "0"]),
         (&url, &["--duration", "20", "--concurrency", "1"]),
-        (&url, &["--requests", "1", "--concurrency", "1", "--retries", "2"]),
+        (&url, &["--requests", "1"]),
+        (&url, &["--requests", "1", "--concurrency", "1", "--rate", "2"]),
+        (&url, &["--requests", "1", "--rate", "0"]),
+        (&url, &["--requests", "1", "--concurrency", "1", "--arrival", "constant"]),
+        (&url, &["--requests", "1", "--rate", "1", "--arrival", "gamma"]),
+        (&url, &["--requests", "1", "--concurrency", "1", "--warmup", "some"]),
+        (&url, &["--requests", "1", "--concurrency", "1", "--request-timeout", "20"]),
+        (&url, &["--requests", "1", "--concurrency", "4000000000"]),
         (&url, &["--requests", "1", "--concurrency", "1", "--requests-out", "/no/such/folder/rows"]),
     ] {
         let output = home.bench(url, more);
@@ -220,6 +227,105 @@ fn mistakes_on_the_command_line_are_told_before_anything_is_sent() {
         assert!(output.stdout.is_empty() && !output.stderr.is_empty());
     }
     assert!(server.posts().is_empty());
+}
+
+#[test]
+fn a_rate_is_kept_and_its_latencies_count_from_the_due_moments_too() {
+    let (home, server) = (Home::new(), start(vec![Reply::tokens(3, 2)]));
+    let output = home.bench(&base(&server), &["--requests", "20", "--rate", "50", "--arrival", "constant", "--json"]);
+    let record = record(&output);
+    assert_eq!(output.status.code(), Some(0), "{record:#}");
+    assert_eq!(server.posts().len(), 20 + 100, "two seconds of the rate are the warm-up");
+    let step = &record["steps"][0];
+    assert_eq!(step["load"]["arrival"], serde_json::json!({"open": {"rate": 50.0, "shape": "constant"}}));
+    for id in ["ttft_from_due_ms", "e2e_from_due_ms", "queued_ms"] {
+        assert_eq!(step["metrics"][id]["samples"], 20, "{id}");
+    }
+    assert_eq!(step["client"]["late_ms"]["samples"], 20);
+    assert_eq!(step["warmup"]["requests"], 100);
+    assert!(step["client"]["busy_ratio"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn the_warm_up_may_be_left_to_converge() {
+    let (home, server) = (Home::new(), start(vec![Reply::tokens(4, 5)]));
+    let more = ["--requests", "16", "--concurrency", "2", "--warmup", "auto", "--output-tokens", "4", "--json"];
+    let record = record(&home.bench(&base(&server), &more));
+    let warm_up = &record["steps"][0]["warmup"];
+    assert!(warm_up["settled"].is_boolean() && warm_up["rounds"].as_u64().unwrap() >= 2, "{warm_up}");
+    assert_eq!(server.posts().len() as u64, 16 + warm_up["requests"].as_u64().unwrap());
+    let warned = record["warnings"].to_string().contains("not_settled");
+    assert_eq!(warned, warm_up["settled"] == false, "{record:#}");
+}
+
+#[test]
+fn rows_that_cannot_be_written_cost_neither_the_summary_nor_the_record() {
+    let (home, server) = (Home::new(), start(vec![Reply::tokens(3, 4)]));
+    let output = home.bench(&base(&server), &[&TWENTY[..], &["--json", "--requests-out", "/dev/full"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("/dev/full") && said.contains("No space left"), "{said}");
+    let record = record(&output);
+    assert_eq!((&record["complete"], &record["steps"][0]["counts"]["ok"]), (&true.into(), &20.into()));
+    let runs: Vec<_> = std::fs::read_dir(home.path("results/runs")).unwrap().collect();
+    assert!(runs[0].as_ref().unwrap().path().join("run.json").exists());
+}
+
+#[test]
+fn a_model_that_is_not_listed_is_told_and_asked_all_the_same() {
+    let (home, server) = (Home::new(), start(vec![Reply::tokens(3, 4)]));
+    let record = record(&home.bench(&base(&server), &[&TWENTY[..], &["--model", "another", "--json"]].concat()));
+    let warnings = record["warnings"].to_string();
+    assert!(warnings.contains("model_not_listed") && warnings.contains("the-model"), "{warnings}");
+    assert!(server.posts()[0].contains(r#""model":"another""#));
+}
+
+#[test]
+fn sglang_s_own_endpoint_is_read_as_it_speaks() {
+    let event = |text: &str, tokens: u64, end: &str| {
+        format!(
+            "data: {{\"text\":\"{text}\",\"meta_info\":{{\"prompt_tokens\":5,\"completion_tokens\":{tokens},\"finish_reason\":{end}}}}}\n\n"
+        )
+    };
+    let pieces = [
+        event("He", 1, "null"),
+        event("Hello", 3, "null"),
+        event("Hello you", 4, "{\"type\":\"length\",\"length\":4}"),
+        "data: [DONE]\n\n".to_owned(),
+    ];
+    let server = start(vec![Reply::events(&pieces, 4)]);
+    let (home, file) = (Home::new(), tempfile::NamedTempFile::new().unwrap());
+    let more =
+        ["--api", "generate", "--output-tokens", "4", "--keep-text", "--keep-chunks", "--json", "--requests-out"];
+    let output = home.bench(&base(&server), &[&TWENTY[..], &more, &[file.path().to_str().unwrap()]].concat());
+    assert_eq!(output.status.code(), Some(0), "{:#}", record(&output));
+    let post = &server.posts()[0];
+    assert!(post.starts_with("POST /generate HTTP/1.1"), "{post}");
+    assert!(post.contains(r#""sampling_params":{"max_new_tokens":4,"ignore_eos":true},"stream":true"#), "{post}");
+    let row = &rows(file.path())[0];
+    assert_eq!(
+        (&row["text"], &row["output_tokens"], &row["input_tokens"]),
+        (&"Hello you".into(), &4.into(), &5.into())
+    );
+    assert_eq!((&row["chunk_tokens"], &row["finish_reason"]), (&serde_json::json!([1, 2, 1]), &"length".into()));
+}
+
+#[test]
+fn llama_cpp_s_own_endpoint_is_read_as_it_speaks() {
+    let pieces = [
+        "data: {\"index\":0,\"content\":\" a\",\"stop\":false,\"tokens_predicted\":1,\"tokens_evaluated\":6}\n\n".to_owned(),
+        "data: {\"index\":0,\"content\":\" b\",\"stop\":false,\"tokens_predicted\":2,\"tokens_evaluated\":6}\n\n".to_owned(),
+        "data: {\"content\":\"\",\"stop\":true,\"stop_type\":\"limit\",\"tokens_predicted\":2,\"tokens_evaluated\":6,\"timings\":{\"predicted_n\":2,\"prompt_n\":6}}\n\n".to_owned(),
+    ];
+    let server = start(vec![Reply::events(&pieces, 4)]);
+    let (home, file) = (Home::new(), tempfile::NamedTempFile::new().unwrap());
+    let more = ["--api", "completion", "--output-tokens", "2", "--keep-text", "--json", "--requests-out"];
+    let output = home.bench(&base(&server), &[&TWENTY[..], &more, &[file.path().to_str().unwrap()]].concat());
+    assert_eq!(output.status.code(), Some(0), "{:#}", record(&output));
+    let post = &server.posts()[0];
+    assert!(post.starts_with("POST /completion HTTP/1.1") && post.contains(r#""n_predict":2"#), "{post}");
+    let row = &rows(file.path())[0];
+    assert_eq!((&row["text"], &row["output_tokens"], &row["input_tokens"]), (&" a b".into(), &2.into(), &6.into()));
 }
 
 #[test]
@@ -246,6 +352,9 @@ fn the_help_names_every_option_of_the_contract() {
         "requests",
         "duration",
         "concurrency",
+        "rate",
+        "arrival",
+        "input-tokens",
         "output-tokens",
         "warmup",
         "retries",

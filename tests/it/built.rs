@@ -90,6 +90,8 @@ impl Built {
             metrics,
             errors: BTreeMap::new(),
             counters: BTreeMap::new(),
+            warmup: None,
+            client: None,
         });
         self
     }

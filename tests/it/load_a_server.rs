@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use orch::clock::Clock;
 use orch::load::{LoadError, Options, Part, Running, run_step};
-use orch::measure::{Measured, Outcome, Seen, summarize};
+use orch::measure::{Measured, MetricValue, Outcome, Seen, summarize};
 use orch::render::{Arrival, Step, Stop};
 use tokio_util::sync::CancellationToken;
 
@@ -39,13 +39,38 @@ fn exactly_the_requests_that_were_asked_for_are_sent() {
 }
 
 #[test]
-fn without_a_word_about_it_the_warm_up_is_one_round_and_at_least_two() {
-    for (concurrency, expected) in [(1, 2), (5, 5)] {
-        let server = start(vec![Reply::tokens(1, 0)]);
-        let mut step = step("s", concurrency, Some(1));
-        step.load.warmup = None;
-        assert_eq!(run(&server, &step).warmup.len(), expected);
-    }
+fn without_a_word_about_it_the_warm_up_lasts_until_the_server_is_warm() {
+    // Four cold answers, then all alike.
+    let mut replies = vec![Reply::tokens(16, 12); 16];
+    replies.push(Reply::tokens(16, 4));
+    let server = start(replies);
+    let mut step = step("s", 2, Some(2));
+    step.load.warmup = None;
+    let (measured, warm_up) = block_on(async {
+        let (clock, interrupt, options) = (Clock::system(), CancellationToken::new(), Options::default());
+        let mut running = Running::start(&target(&server.url()), &step, &clock, &interrupt, &options).unwrap();
+        let warm_up = running.warm_up(&mut |_| ()).await.unwrap();
+        (running.measure(&mut |_| ()).await.unwrap(), warm_up)
+    });
+    let settled = warm_up.settled.unwrap();
+    assert!(settled.rounds >= 3, "the cold round is in neither window: {settled:?}");
+    assert_eq!(warm_up.requests, measured.warmup.len() as u64);
+    // Rounds of eight draw the same eight prompts.
+    let prompts: std::collections::BTreeSet<_> = server.posts()[..measured.warmup.len()]
+        .iter()
+        .map(|post| post.split("prompt ").nth(1).unwrap()[..1].to_owned())
+        .collect();
+    assert_eq!(prompts.len(), 8);
+}
+
+#[test]
+fn a_server_that_fails_all_is_not_warmed_up_for_ever() {
+    let server = start(vec![Reply::bytes("HTTP/1.1 500 Oops\r\ncontent-length: 2\r\n\r\nno", Then::Keep)]);
+    let mut step = step("s", 2, Some(3));
+    step.load.warmup = None;
+    let measured = run(&server, &step);
+    assert!((8..=10).contains(&measured.warmup.len()), "a round of eight, and what was in flight then");
+    assert_eq!(outcomes(&measured), vec![Outcome::HttpError; 3]);
 }
 
 #[test]
@@ -241,7 +266,7 @@ fn a_load_that_cannot_be_sent_is_refused_not_approximated() {
         result.unwrap_err()
     };
     let mut open = step("s", 1, Some(1));
-    open.load.arrival = Arrival::Open { rate: 4.0, shape: "poisson".to_owned() };
+    open.load.arrival = Arrival::Open { rate: 4.0, shape: "gamma".to_owned() };
     assert!(matches!(refuse("http://127.0.0.1:1", &open), LoadError::Unsupported { .. }));
     assert!(matches!(refuse("127.0.0.1:1", &step("s", 1, Some(1))), LoadError::Url { .. }));
     assert!(matches!(refuse("http://127.0.0.1:1", &step("s", 1, None)), LoadError::Step { .. }));
@@ -258,6 +283,103 @@ fn time_before_the_first_token_and_between_tokens_is_the_server_s() {
     assert!(timeline.e2e_ms().unwrap() >= 99.0, "{:?}", timeline.e2e_ms());
     assert!(timeline.headers.unwrap() <= timeline.chunks[0].at);
     assert_eq!(timeline.itl_ms().unwrap().len(), 4);
+}
+
+#[test]
+fn an_open_loop_keeps_its_moments_while_the_server_stalls() {
+    // The n-th request stalls for 600 ms, all others answer after 5 ms: a client that waits for answers would hide it.
+    let stall = Reply::timed(vec![(0, Reply::tokens(2, 1).whole())]).delayed(600);
+    let mut replies = vec![Reply::tokens(2, 2); 8];
+    replies.extend(vec![stall; 30]);
+    replies.push(Reply::tokens(2, 2));
+    let server = start(replies);
+    let mut step = step("s", 1, Some(60));
+    step.load.arrival = Arrival::Open { rate: 60.0, shape: "constant".to_owned() };
+    let measured = run(&server, &step);
+    assert_eq!(outcomes(&measured), vec![Outcome::Ok; 60]);
+    assert!(measured.scheduled);
+    assert_eq!(measured.late.len(), 60);
+    let mut by_due: Vec<_> = measured.timelines.iter().collect();
+    by_due.sort_by_key(|timeline| timeline.due);
+    let first = by_due[0].due;
+    for (number, timeline) in by_due.iter().enumerate() {
+        let wanted = first + (number as f64 / 60.0 * 1e9) as u64;
+        assert!(timeline.due.abs_diff(wanted) < 1000, "moments are those of the schedule, not of the answers");
+    }
+    // Nobody waited for the stalled ones: all 60 were sent within the second that they were due in, give or take.
+    let sent: Vec<_> = by_due.iter().map(|timeline| timeline.sent.unwrap()).collect();
+    assert!(sent.iter().zip(&by_due).all(|(sent, timeline)| sent - timeline.due < 400_000_000));
+    let summary = summarize(&measured, &step, &Default::default());
+    let MetricValue::Distribution(e2e) = &summary.metrics["e2e_from_due_ms"] else { panic!() };
+    assert!(e2e.p50.unwrap() >= 300.0, "half of the requests lived through the stall: {e2e:?}");
+    assert!(summary.metrics.contains_key("ttft_from_due_ms"));
+}
+
+#[test]
+fn a_timed_open_loop_sends_nothing_after_its_end() {
+    let server = start(vec![Reply::tokens(2, 1)]);
+    let mut step = step("s", 1, None);
+    step.load.arrival = Arrival::Open { rate: 40.0, shape: "poisson".to_owned() };
+    step.load.duration_s = Some(0.5);
+    let measured = run(&server, &step);
+    let first_due = measured.began;
+    assert!(measured.timelines.len() > 3 && measured.timelines.len() < 60, "{}", measured.timelines.len());
+    assert!(measured.timelines.iter().all(|timeline| timeline.due - first_due < 510_000_000));
+    let again = run(&start(vec![Reply::tokens(2, 1)]), &step);
+    let gaps = |measured: &Measured| {
+        let mut due: Vec<_> = measured.timelines.iter().map(|timeline| timeline.due).collect();
+        due.sort_unstable();
+        due.windows(2).map(|pair| pair[1] - pair[0]).take(3).collect::<Vec<_>>()
+    };
+    assert_eq!(gaps(&measured), gaps(&again), "the seed decides");
+}
+
+#[test]
+fn a_request_is_sent_again_as_often_as_was_asked() {
+    let busy = "HTTP/1.1 503 Busy\r\ncontent-length: 4\r\n\r\nbusy";
+    let limited = "HTTP/1.1 429 Slow\r\nretry-after: 0\r\ncontent-length: 4\r\n\r\nslow";
+    let wrong = "HTTP/1.1 400 No\r\ncontent-length: 2\r\n\r\nno";
+    let options = |retries| Options { retries, ..Options::default() };
+    let answers =
+        || start(vec![Reply::bytes(busy, Then::Keep), Reply::bytes(limited, Then::Keep), Reply::tokens(2, 20)]);
+    let server = answers();
+    let measured = run_with(&server.url(), &step("s", 1, Some(1)), &options(2));
+    let timeline = &measured.timelines[0];
+    assert_eq!((timeline.outcome, timeline.attempts, server.posts().len()), (Outcome::Ok, 3, 3));
+    let ttft = timeline.ttft().unwrap();
+    assert!(ttft >= 120_000_000, "the wait for the answer counts from the first sending: {ttft}");
+    let server = answers();
+    let once = run_with(&server.url(), &step("s", 1, Some(1)), &options(1));
+    assert_eq!((once.timelines[0].outcome, once.timelines[0].attempts), (Outcome::RateLimited, 2));
+    let server = start(vec![Reply::bytes(wrong, Then::Keep)]);
+    let refused = run_with(&server.url(), &step("s", 1, Some(1)), &options(5));
+    assert_eq!((refused.timelines[0].attempts, server.posts().len()), (1, 1), "a bad request stays one");
+}
+
+#[test]
+fn a_stream_that_falls_silent_is_given_up_and_says_so() {
+    let event = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n";
+    let silent = format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n{event}");
+    let options = Options { idle_limit: Duration::from_millis(150), ..Options::default() };
+    let measured = run_with(&start(vec![Reply::bytes(silent, Then::Hang)]).url(), &step("s", 1, Some(1)), &options);
+    let timeline = &measured.timelines[0];
+    assert_eq!(timeline.outcome, Outcome::TimedOut);
+    assert!(timeline.error.as_deref().unwrap().contains("silent for 0.15 s"), "{:?}", timeline.error);
+}
+
+#[test]
+fn an_answer_that_is_said_but_whose_transfer_does_not_end_is_complete() {
+    let events = "data: {\"choices\":[{\"delta\":{\"content\":\"a\"},\"finish_reason\":\"stop\"}]}\n\ndata: [DONE]\n\n";
+    let hanging = format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n{events}");
+    let server = start(vec![Reply::bytes(hanging, Then::Hang)]);
+    let began = Instant::now();
+    let measured = run(&server, &step("s", 1, Some(2)));
+    assert_eq!(outcomes(&measured), vec![Outcome::Ok; 2]);
+    assert!(began.elapsed() < Duration::from_secs(60));
+    let timeline = &measured.timelines[0];
+    assert!(timeline.transfer_unended && timeline.done == Some(timeline.chunks[0].at), "{timeline:?}");
+    let warnings = summarize(&measured, &step("s", 1, Some(2)), &Default::default()).warnings;
+    assert!(warnings.iter().any(|warning| warning.id == "transfers_unended"), "{warnings:?}");
 }
 
 #[test]

@@ -46,6 +46,28 @@ impl Reply {
         self.then = Then::Close;
     }
 
+    /// Events as they are, each `gap_ms` after the one before.
+    pub(crate) fn events(events: &[String], gap_ms: u64) -> Self {
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+        let chunk = |text: &String| format!("{:x}\r\n{text}\r\n", text.len()).into_bytes();
+        let mut pieces = vec![(0, head.as_bytes().to_vec())];
+        pieces.extend((1..).zip(events).map(|(n, event)| (n * gap_ms, chunk(event))));
+        pieces.push((gap_ms * events.len() as u64, b"0\r\n\r\n".to_vec()));
+        Reply { pieces, then: Then::Keep }
+    }
+
+    /// All of its bytes, whenever they come.
+    pub(crate) fn whole(&self) -> Vec<u8> {
+        self.pieces.iter().flat_map(|(_, bytes)| bytes.clone()).collect()
+    }
+
+    /// The same, so many milliseconds later, and kept open.
+    pub(crate) fn delayed(mut self, ms: u64) -> Self {
+        self.pieces.iter_mut().for_each(|(at, _)| *at += ms);
+        self.then = Then::Keep;
+        self
+    }
+
     /// A good stream of `tokens` words with usage, ended by its framing.
     pub(crate) fn tokens(tokens: u64, gap_ms: u64) -> Self {
         let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";

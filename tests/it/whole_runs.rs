@@ -342,7 +342,7 @@ fn what_this_build_cannot_do_yet_is_refused_before_anything_starts() {
         ("host=ct129", "host"),
         ("repeat.starts=3", "repeat.starts"),
         ("hooks.before_launch=[\"true\"]", "hooks.before_launch"),
-        ("bench.only={concurrency: null, rate: 4}", "bench.only.rate"),
+        ("bench.only={concurrency: null, rate: 4, arrival: gamma}", "bench.only.arrival"),
     ] {
         // It is a right profile all the same.
         home.run(&["check", profile, "--set", set]).expect(0);

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 use crate::engine::Version;
 use crate::event::VERSION;
-use crate::measure::MetricValue;
+use crate::measure::{MetricValue, WarmUp};
 use crate::profile::EngineKind;
 use crate::record::model::{Comparison, Counts, Effective};
 use crate::render::{Arrival, Load, Warning};
@@ -72,7 +72,7 @@ pub(crate) fn story() -> Vec<(Scope, Event)> {
             }],
         }),
         step(Event::WarmupBegan {}),
-        step(Event::WarmupEnded { requests: 2, s: 1.5 }),
+        step(Event::WarmupEnded(WarmUp { requests: 2, s: 1.5, settled: None })),
         step(Event::StepBegan {}),
         step(Event::LoadProgress {
             done: 3,
@@ -126,6 +126,8 @@ pub(crate) fn result(name: &str, output: f64) -> StepResult {
         metrics: BTreeMap::from([("output_tokens_per_s".into(), MetricValue::Number(output))]),
         errors: BTreeMap::new(),
         counters: BTreeMap::new(),
+        warmup: None,
+        client: None,
     }
 }
 
