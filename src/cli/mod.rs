@@ -92,6 +92,10 @@ enum Verb {
 
 /// Runs the program.
 pub fn main() -> ExitCode {
+    // A process of the simulated engine has an engine's name and no command line.
+    if let Some(code) = crate::sim::processes::as_worker() {
+        return ExitCode::from(code);
+    }
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

@@ -11,7 +11,7 @@ use crate::run;
 
 /// The definition of a profile's engine: of a user's `templates/`, else of the program.
 pub(crate) fn find_definition(profile: &Profile) -> Result<Definition, EngineError> {
-    engine::definition(profile.engine.kind, &engine::default_folders())
+    engine::definition_for(&profile.engine, &engine::default_folders())
 }
 
 /// The definition of a profile's engine, without which a verb can do nothing.

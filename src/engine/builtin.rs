@@ -8,6 +8,12 @@ const FILES: &[(&str, &str)] = &[
     ("llamacpp/engine.yaml", include_str!("../../templates/llamacpp/engine.yaml")),
     ("llamacpp/launch.hbs", include_str!("../../templates/llamacpp/launch.hbs")),
     ("llamacpp/xllamacpp.py", include_str!("../../templates/llamacpp/xllamacpp.py")),
+    ("sglang/engine.yaml", include_str!("../../templates/sglang/engine.yaml")),
+    ("sglang/launch.hbs", include_str!("../../templates/sglang/launch.hbs")),
+    ("sim/engine.yaml", include_str!("../../templates/sim/engine.yaml")),
+    ("sim/launch.hbs", include_str!("../../templates/sim/launch.hbs")),
+    ("vllm/engine.yaml", include_str!("../../templates/vllm/engine.yaml")),
+    ("vllm/launch.hbs", include_str!("../../templates/vllm/launch.hbs")),
 ];
 
 /// The text of a built-in file, by its path below `templates/`.

@@ -344,6 +344,20 @@ pub struct PhaseRule {
     /// How long it may be silent before it looks stalled, as a duration.
     #[serde(default)]
     pub patience: Option<String>,
+    /// What it is when a rank that has ended it goes through it once more in the same words, as for a draft model.
+    #[serde(default)]
+    pub again: Option<Again>,
+}
+
+/// The second time that a rank goes through a phase.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Again {
+    /// The phase that it is then.
+    pub phase: String,
+    /// What the facts of its records are called then; `null` leaves one aside.
+    #[serde(default)]
+    pub facts: BTreeMap<String, Option<String>>,
 }
 
 /// A progress bar.

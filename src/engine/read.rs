@@ -11,7 +11,7 @@ use super::{
     Common, Condition, Definition, EngineFacts, LaunchTemplate, PHASES, SAMPLE_FIELDS, SERVING_EVENTS, ServingRules,
     builtin, settings,
 };
-use crate::profile::EngineKind;
+use crate::profile::{Engine, EngineKind};
 use crate::units;
 
 /// A file of this size is no definition.
@@ -34,6 +34,18 @@ pub fn definition(kind: EngineKind, folders: &[PathBuf]) -> Result<Definition, E
         EngineError::of(faults.into_iter().map(|fault| Wrong::template(&template, fault)).collect())
     })?;
     Ok(Definition { facts: parsed.with_common(common), template })
+}
+
+/// The definition for a profile's engine. A simulated one is started by its own, and is read and asked by that of the
+/// engine that it plays.
+pub fn definition_for(engine: &Engine, folders: &[PathBuf]) -> Result<Definition, EngineError> {
+    let mut own = definition(engine.kind, folders)?;
+    if engine.kind == EngineKind::Sim {
+        let played = definition(engine.played(), folders)?.facts;
+        let EngineFacts { verified, endpoints, requests, counters, readback, stop, log, .. } = played;
+        own.facts = EngineFacts { verified, endpoints, requests, counters, readback, stop, log, ..own.facts };
+    }
+    Ok(own)
 }
 
 /// Where a user's own definitions are looked for: `templates/` of the current folder.
@@ -111,7 +123,8 @@ fn check(facts: &EngineFacts, kind: EngineKind, file: &Found) -> Result<(), Engi
         }
     }
     let phases = facts.log.phases.iter().map(|rule| &rule.phase);
-    let phases = phases.chain(facts.log.bars.iter().map(|rule| &rule.phase));
+    let again = facts.log.phases.iter().filter_map(|rule| rule.again.as_ref()).map(|again| &again.phase);
+    let phases = phases.chain(again).chain(facts.log.bars.iter().map(|rule| &rule.phase));
     for phase in phases.chain(facts.log.failures.iter().filter_map(|rule| rule.phase.as_ref())) {
         if !PHASES.contains(&phase.as_str()) {
             wrong(phase, format!("`{phase}` is not a phase"), format!("the phases are `{}`", PHASES.join("`, `")));
@@ -192,7 +205,7 @@ mod tests {
 
     #[test]
     fn the_definitions_in_the_program_are_sound() {
-        for kind in [EngineKind::Llamacpp, EngineKind::Command] {
+        for kind in [EngineKind::Sglang, EngineKind::Vllm, EngineKind::Llamacpp, EngineKind::Command, EngineKind::Sim] {
             let definition = definition(kind, &[]).unwrap();
             assert_eq!(definition.kind, kind);
             assert!(definition.log.failures.iter().any(|rule| rule.kind == "port_in_use"), "common.yaml is in it");
@@ -201,9 +214,9 @@ mod tests {
 
     #[test]
     fn an_engine_that_is_nowhere_is_named_with_where_it_was_looked_for() {
-        let error = definition(EngineKind::Vllm, &[PathBuf::from("mine")]).unwrap_err();
-        assert_eq!(error.to_string(), "there is no definition of engine `vllm`");
-        assert!(error.help().unwrap().to_string().contains("mine/vllm"));
+        let error = definition(EngineKind::Trtllm, &[PathBuf::from("mine")]).unwrap_err();
+        assert_eq!(error.to_string(), "there is no definition of engine `trtllm`");
+        assert!(error.help().unwrap().to_string().contains("mine/trtllm"));
     }
 
     #[test]

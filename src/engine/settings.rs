@@ -41,10 +41,14 @@ pub const KEYS: &[&str] = &[
 ];
 
 /// Settings that an engine's own logic works out of the neutral ones, so that a definition can spell them.
-pub const DERIVED: &[(&str, &str)] = &[(
-    "derived.pool_tokens",
-    "context for all requests together: `context_length` times the number of slots (llama.cpp)",
-)];
+pub const DERIVED: &[(&str, &str)] = &[
+    (
+        "derived.pool_tokens",
+        "context for all requests together: `context_length` times the number of slots (llama.cpp)",
+    ),
+    ("derived.speculative_config", "everything under `speculative` as one JSON (vLLM)"),
+    ("derived.scenario", "the scenario with what the profile asks for, as one JSON (the simulated engine)"),
+];
 
 /// Whether a word is a setting's key.
 pub fn is_key(word: &str) -> bool {

@@ -265,7 +265,7 @@ fn tell(changes: Vec<Change>, emit: &dyn Emit) -> Result<(), EmitError> {
                 (Scope::Run, Event::PhaseProgress { phase, done, total, unit })
             }
             Change::Ended { phase, s } => (Scope::Run, Event::PhaseEnded { phase, s }),
-            Change::Fact { key, value } => (Scope::Run, Event::Fact { key, value }),
+            Change::Fact { key, value, rank } => (rank.map_or(Scope::Run, Scope::Rank), Event::Fact { key, value }),
             Change::Failure(failure) => {
                 let scope = failure.rank.map_or(Scope::Run, Scope::Rank);
                 let super::log::Failure { kind, line, line_no, remedy, .. } = failure;

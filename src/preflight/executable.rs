@@ -19,6 +19,8 @@ pub(super) fn wanted(profile: &Profile, environment: Option<&Environment>, usual
     });
     let of_command = match profile.engine.kind {
         EngineKind::Command => profile.engine.command.first().cloned(),
+        // It is this very program.
+        EngineKind::Sim => std::env::current_exe().ok().map(|path| path.display().to_string()),
         _ => None,
     };
     of_variant.or_else(|| profile.engine.executable.clone()).or(of_command).or_else(|| usual.map(str::to_owned))

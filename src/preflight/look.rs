@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::install::{self, CpuFeatures, Environment, Step};
 use super::{PreflightError, container, executable, model, port, version};
-use crate::engine::{self, EngineFacts, Version};
+use crate::engine::{self, EngineFacts, Requirement, Version};
 use crate::event::{Emit, EmitError, Event, Scope};
 use crate::launch::WorkFolder;
 use crate::profile::{EngineKind, Profile, Via};
@@ -91,9 +91,13 @@ pub async fn look_without_port(
         }
         None => None,
     };
-    let asked =
-        version::find(profile, environment.as_ref(), executable.as_deref(), engine.version.as_ref(), version::PATIENCE)
-            .await;
+    let asked = match simulated(profile, engine) {
+        Some(said) => version::allowed(profile, said),
+        None => {
+            let patience = version::PATIENCE;
+            version::find(profile, environment.as_ref(), executable.as_deref(), engine.version.as_ref(), patience).await
+        }
+    };
     let (version, doubt) = teller.check("version", asked, |(version, _)| version.to_string())?;
     if let Some(doubt) = doubt {
         teller.warn(doubt)?;
@@ -104,6 +108,18 @@ pub async fn look_without_port(
         None => format!("{}, looked up by the engine", profile.model.path),
     })?;
     Ok(Found { environment, executable, version, model, image: None })
+}
+
+/// The version that a simulated engine says: the scenario's, else the first that its engine was held against and the
+/// profile allows.
+fn simulated(profile: &Profile, engine: &EngineFacts) -> Option<Version> {
+    if profile.engine.kind != EngineKind::Sim {
+        return None;
+    }
+    let wanted = profile.engine.version.as_ref().and_then(|wanted| wanted.parse().ok());
+    let said = profile.engine.said_version().map(Version::from);
+    said.or_else(|| wanted.as_ref().and_then(Requirement::exact).cloned())
+        .or_else(|| engine.preferred(wanted.as_ref()).cloned())
 }
 
 async fn ensure(

@@ -66,6 +66,12 @@ pub(super) async fn find(
     }
 }
 
+/// What a simulated engine will say, if the profile allows it.
+pub(super) fn allowed(profile: &Profile, said: Version) -> Result<(Version, Option<Warning>), PreflightError> {
+    let wanted = profile.engine.version.as_deref().map(requirement).transpose()?;
+    held(said, wanted.as_ref(), "the scenario says")
+}
+
 fn requirement(text: &str) -> Result<Requirement, PreflightError> {
     text.parse().map_err(|_| PreflightError::Version {
         wanted: text.to_owned(),

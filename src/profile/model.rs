@@ -158,6 +158,26 @@ pub struct Engine {
     pub ready: Option<CommandReady>,
 }
 
+impl Engine {
+    /// The engine whose words it speaks: for `kind: sim` the one that is played, else its own kind.
+    pub fn played(&self) -> EngineKind {
+        if self.kind != EngineKind::Sim {
+            return self.kind;
+        }
+        let of_scenario = self.scenario.as_ref().and_then(|scenario| scenario.get("as")?.as_str());
+        self.pretends.unwrap_or(match of_scenario {
+            Some("vllm") => EngineKind::Vllm,
+            Some("llamacpp") => EngineKind::Llamacpp,
+            _ => EngineKind::Sglang,
+        })
+    }
+
+    /// The version that a scenario makes its engine say.
+    pub fn said_version(&self) -> Option<&str> {
+        self.scenario.as_ref()?.get("version")?.as_str()
+    }
+}
+
 /// Signs only; generated tokens prove readiness for a `command` as for all engines.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CommandReady {

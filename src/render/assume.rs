@@ -35,6 +35,8 @@ pub fn assume(
             warnings.push(Warning::new("engine_version_outside", text));
         }
         asked.clone()
+    } else if let Some(said) = profile.engine.said_version() {
+        Version::from(said)
     } else if let Some(exact) = requirement.as_ref().and_then(Requirement::exact) {
         exact.clone()
     } else if let Some(version) = variant.and_then(|variant| variant.version.clone()) {

@@ -24,7 +24,7 @@ pub(super) fn render(profile: &Profile, definition: &Definition, facts: &Facts) 
     let mut settings = settings::of(profile);
     place(&mut settings, definition, facts, &mut faults);
     let asked = settings.clone();
-    faults.extend(logic::of(profile.engine.kind).derive(&mut settings));
+    faults.extend(logic::of(profile.engine.kind).derive(profile, facts, &mut settings));
     rules(definition, &asked, facts, &mut faults, &mut warnings);
     let mut env = definition.env.clone();
     let spelled = spell(definition, &settings, facts, &mut env, &mut faults, &mut warnings);
@@ -149,7 +149,13 @@ fn spell(
                 );
                 continue;
             }
-            Choice::NotHere => continue,
+            Choice::NotHere => {
+                faults.push(
+                    Fault::new("unsupported", key, format!("{engine} has no such setting beside the others here"))
+                        .help("take it out, or use the engine's own flag under `flags` if there is one"),
+                );
+                continue;
+            }
         };
         match spelling.spell(value) {
             Ok(words) => {
@@ -182,6 +188,9 @@ fn owned(definition: &Definition, flag: &str, key: String, faults: &mut Vec<Faul
     faults.push(match owner {
         Owner::Setting("derived.pool_tokens") => {
             fault.help("set `context_length` (for one request) and `max_running_requests`: the pool follows from them")
+        }
+        Owner::Setting("derived.speculative_config") => {
+            fault.help("set `speculative` instead: it is written from that")
         }
         Owner::Setting("instrument") => fault.help("`instrument: on` gives it, `instrument: off` leaves it out"),
         Owner::Setting("host") => fault.help("the server listens where orch can reach it and nobody else: take it out"),

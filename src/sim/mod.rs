@@ -3,6 +3,8 @@
 //! A [`Scenario`] says how it behaves. It knows nothing of runs, measurements and records: who uses it starts `orch sim`
 //! and asks it over HTTP, as every engine.
 
+pub mod processes;
 pub mod scenario;
+pub mod startup;
 
 pub use scenario::{Played, Scenario};

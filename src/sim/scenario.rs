@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::processes::Processes;
 use crate::profile::{self, Length, ProfileError};
 use crate::units::{duration_text, parse_duration, read_duration, read_durations, write_duration, write_durations};
 
@@ -60,6 +61,8 @@ pub struct Scenario {
     pub serve: Serve,
     /// What SIGTERM does.
     pub stop: Stop,
+    /// The processes beside the one that answers.
+    pub processes: Processes,
 }
 
 /// An engine that can be played.
@@ -171,6 +174,9 @@ impl Default for Natural {
 pub struct Memory {
     /// Gigabytes of a GPU.
     pub total_gb: f64,
+    /// The fraction that it was asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fraction: Option<f64>,
     /// The fraction above which it does not start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cliff: Option<f64>,
@@ -178,7 +184,7 @@ pub struct Memory {
 
 impl Default for Memory {
     fn default() -> Self {
-        Memory { total_gb: 80.0, cliff: None }
+        Memory { total_gb: 80.0, fraction: None, cliff: None }
     }
 }
 
@@ -191,9 +197,9 @@ pub struct Fail {
     /// The phase; `None` is the one that belongs to the kind.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// How long after the phase began.
-    #[serde(default, serialize_with = "write_duration", deserialize_with = "read_duration")]
-    pub after: Duration,
+    /// How long after the phase began; `None` is in its middle.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe_duration")]
+    pub after: Option<Duration>,
 }
 
 /// How it serves, and what goes wrong while it does.

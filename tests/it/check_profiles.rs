@@ -30,11 +30,17 @@ fn profiles_that_are_right_get_a_line_each() {
         "ok  base  sglang >=0.5.9, Qwen/Qwen3-8B, 0 measurements\n\
          ok  mtp  sglang >=0.5.9, Qwen/Qwen3-8B, 1 measurement\n"
     );
-    // Nothing is claimed of an engine that this build cannot know.
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
+}
+
+#[test]
+fn nothing_is_claimed_of_an_engine_that_this_build_cannot_know() {
+    let folder = folder();
+    let output = orch(folder.path(), &["check", "base", "--set", "engine=trtllm", "--set", "port=30000"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(
         String::from_utf8(output.stderr).unwrap(),
-        "note: base: flags and settings not checked, as this build of orch has no definition of sglang\n\
-         note: profiles/mtp.yaml: flags and settings not checked, as this build of orch has no definition of sglang\n"
+        "note: base: flags and settings not checked, as this build of orch has no definition of trtllm\n"
     );
 }
 
@@ -74,15 +80,14 @@ fn a_machine_reads_the_same_as_json() {
     let folder = folder();
     let output = orch(folder.path(), &["check", "--json", "mtp", "wrong"]);
     assert_eq!(output.status.code(), Some(2));
-    let note = "note: mtp: flags and settings not checked, as this build of orch has no definition of sglang\n";
-    assert_eq!(String::from_utf8(output.stderr).unwrap(), note);
+    assert_eq!(String::from_utf8(output.stderr).unwrap(), "");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(
         report,
         serde_json::json!({
             "ok": false,
             "profiles": [
-                {"profile": "mtp", "ok": true, "name": "mtp", "series": "qwen", "engine": "sglang", "engine_checked": false},
+                {"profile": "mtp", "ok": true, "name": "mtp", "series": "qwen", "engine": "sglang", "engine_checked": true},
                 {"profile": "wrong", "ok": false, "name": null, "series": null, "engine": null, "engine_checked": null},
             ],
             "faults": [{

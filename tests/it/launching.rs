@@ -149,6 +149,7 @@ pub(crate) fn grammar() -> LogGrammar {
             end: Some("model loaded".into()),
             scope: None,
             patience: None,
+            again: None,
         }],
         bars: vec![BarRule { pattern: "Loading weights".into(), unit: "parts".into(), phase: "weights".into() }],
         failures: vec![

@@ -19,6 +19,7 @@ mod over_tls;
 mod profile_layers;
 mod profile_schema;
 mod read_an_engines_log;
+mod read_corpus_logs;
 mod readme;
 mod records;
 mod render_a_command;

@@ -5,11 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use serde_json::Value;
 
-use super::{LogGrammar, Observation, Piece, Seen};
+use super::{Again, LogGrammar, Observation, Piece, Seen};
 use crate::clock::Nanos;
 
 /// The phase before the log says anything.
 const LAUNCH: &str = "launch";
+/// The phase after which there is none.
+const SERVING: &str = "serving";
 /// How many of the last lines are kept.
 const LAST_WORDS: usize = 15;
 /// How much of each of them.
@@ -51,6 +53,8 @@ pub enum Change {
         key: String,
         /// What.
         value: Value,
+        /// Of which rank, if the record says.
+        rank: Option<u32>,
     },
     /// A line that looks like a failure; the first of its kind.
     Failure(Failure),
@@ -95,6 +99,11 @@ pub struct Startup {
     /// When the last phase ended: a phase of which only the end is told began then.
     boundary: Nanos,
     ranks: BTreeSet<u32>,
+    /// Phases by the ranks that have ended them: what comes in the same words afterwards is another phase.
+    done: BTreeSet<(String, Option<u32>)>,
+    /// Each rank's own; of those that say no rank, under 0.
+    facts_by_rank: BTreeMap<(String, u32), Value>,
+    /// Where ranks differ, the lowest counts.
     facts: BTreeMap<String, Value>,
     failures: Vec<Failure>,
     last_words: VecDeque<(u64, String)>,
@@ -126,6 +135,8 @@ impl Startup {
             phases: Vec::new(),
             boundary: began,
             ranks: BTreeSet::new(),
+            done: BTreeSet::new(),
+            facts_by_rank: BTreeMap::new(),
             facts: BTreeMap::new(),
             failures: Vec::new(),
             last_words: VecDeque::new(),
@@ -175,30 +186,81 @@ impl Startup {
             self.remember(piece);
         }
         let mut changes = Vec::new();
+        // The facts of a record that ends a phase belong to that phase: it is closed after them.
+        let mut ends: Vec<(String, Option<u32>)> = Vec::new();
+        let mut again: Option<&Again> = None;
         for Seen { rank, what } in seen {
             self.ranks.extend(rank);
             match what {
                 Observation::Heartbeat => {}
-                Observation::Begin { phase, .. } => self.begin(grammar, &phase, rank, now, &mut changes),
-                Observation::End { phase, by_rank } => {
-                    self.end(grammar, &phase, rank.filter(|_| by_rank), now, &mut changes);
+                Observation::Begin { phase, by_rank } => {
+                    self.end_all(&mut ends, now, &mut changes);
+                    again = self.again(grammar, &phase, rank.filter(|_| by_rank));
+                    match again {
+                        Some(again) if self.is_over(&again.phase) => {}
+                        _ => {
+                            let phase = again.map_or(phase.as_str(), |again| again.phase.as_str());
+                            self.begin(grammar, phase, rank, now, &mut changes);
+                        }
+                    }
                 }
-                // The last state of a bar often comes after the line that ends its phase.
-                Observation::Bar { phase, .. } if self.is_over(&phase) => {}
+                Observation::End { phase, by_rank } => {
+                    let rank = rank.filter(|_| by_rank);
+                    again = self.again(grammar, &phase, rank);
+                    // The second phase ends with the beginning of the one after it.
+                    if again.is_none() {
+                        self.open_late(grammar, &phase, rank, now, &mut changes);
+                        ends.push((phase, rank));
+                    }
+                }
                 Observation::Bar { phase, done, total, unit } => {
-                    self.begin(grammar, &phase, rank, now, &mut changes);
-                    self.progress(&phase, done, total, unit, now, &mut changes);
+                    let second = grammar.again(&phase).map(|again| again.phase.as_str());
+                    let second = second.filter(|second| self.open.iter().any(|open| open.name == *second));
+                    // The last state of a bar often comes after the line that ends its phase.
+                    let phase = match second {
+                        Some(second) => second,
+                        None if self.is_over(&phase) => continue,
+                        None => &phase,
+                    };
+                    self.begin(grammar, phase, rank, now, &mut changes);
+                    self.progress(phase, done, total, unit, now, &mut changes);
                 }
                 Observation::Fact { key, value } => {
-                    if self.facts.get(&key) != Some(&value) {
-                        self.facts.insert(key.clone(), value.clone());
-                        changes.push(Change::Fact { key, value });
+                    if let Some(key) = again.map_or(Some(key.clone()), |again| renamed(again, key)) {
+                        self.fact(key, value, rank, &mut changes);
                     }
                 }
                 Observation::Failure { rules } => self.fail(grammar, &rules, rank, piece, &mut changes),
             }
         }
+        self.end_all(&mut ends, now, &mut changes);
         changes
+    }
+
+    /// What a phase is for a rank that has been through it.
+    fn again<'g>(&self, grammar: &'g LogGrammar, phase: &str, rank: Option<u32>) -> Option<&'g Again> {
+        let again = grammar.again(phase)?;
+        self.done.contains(&(phase.to_owned(), rank)).then_some(again)
+    }
+
+    fn end_all(&mut self, ends: &mut Vec<(String, Option<u32>)>, now: Nanos, changes: &mut Vec<Change>) {
+        for (phase, rank) in ends.drain(..) {
+            self.end(&phase, rank, now, changes);
+            self.done.insert((phase, rank));
+        }
+    }
+
+    fn fact(&mut self, key: String, value: Value, rank: Option<u32>, changes: &mut Vec<Change>) {
+        let own = (key.clone(), rank.unwrap_or(0));
+        if self.facts_by_rank.get(&own) == Some(&value) {
+            return;
+        }
+        self.facts_by_rank.insert(own, value.clone());
+        let lowest = self.facts_by_rank.range((key.clone(), 0)..).next();
+        if lowest.is_some_and(|((_, lowest), _)| *lowest == rank.unwrap_or(0)) {
+            self.facts.insert(key.clone(), value.clone());
+        }
+        changes.push(Change::Fact { key, value, rank });
     }
 
     /// The start-up is over: what is still open has ended.
@@ -247,6 +309,10 @@ impl Startup {
             open.begun_by.extend(rank);
             return;
         }
+        // Who serves has started: what comes in the words of a phase is something else, such as an answer to a probe.
+        if self.open.iter().any(|open| open.name == SERVING) {
+            return;
+        }
         // A later phase has begun, so the earlier ones are over, whether or not every rank has said so.
         let place = grammar.phase_place(phase);
         while let Some(earlier) = self.open.iter().position(|open| grammar.phase_place(&open.name) < place) {
@@ -258,18 +324,28 @@ impl Startup {
         changes.push(Change::Began { phase: phase.to_owned() });
     }
 
-    fn end(&mut self, grammar: &LogGrammar, phase: &str, rank: Option<u32>, now: Nanos, changes: &mut Vec<Change>) {
-        if !self.open.iter().any(|open| open.name == phase) {
-            // Another rank's end of a phase that is over; or a phase of which only the end is told.
-            if self.is_over(phase) && rank.is_some() {
-                return;
-            }
-            let began = self.boundary;
-            self.begin(grammar, phase, rank, now, changes);
-            if let Some(open) = self.open.last_mut() {
-                open.began = began;
-            }
+    /// Sees to it that a phase whose end is told is open, unless it is over: of some only the end is told.
+    fn open_late(
+        &mut self,
+        grammar: &LogGrammar,
+        phase: &str,
+        rank: Option<u32>,
+        now: Nanos,
+        changes: &mut Vec<Change>,
+    ) {
+        let is_open = self.open.iter().any(|open| open.name == phase);
+        // Another end of a phase that is over begins nothing.
+        if is_open || self.is_over(phase) {
+            return;
         }
+        let began = self.boundary;
+        self.begin(grammar, phase, rank, now, changes);
+        if let Some(open) = self.open.last_mut().filter(|open| open.name == phase) {
+            open.began = began;
+        }
+    }
+
+    fn end(&mut self, phase: &str, rank: Option<u32>, now: Nanos, changes: &mut Vec<Change>) {
         let Some(number) = self.open.iter().position(|open| open.name == phase) else { return };
         let open = &mut self.open[number];
         open.ended_by.extend(rank);
@@ -348,6 +424,14 @@ impl Startup {
     }
 }
 
+/// What a fact is called the second time; `None` where it is left aside.
+fn renamed(again: &Again, key: String) -> Option<String> {
+    match again.facts.get(&key) {
+        Some(name) => name.clone(),
+        None => Some(key),
+    }
+}
+
 fn seconds(nanos: Nanos) -> f64 {
     nanos as f64 / 1e9
 }
@@ -368,6 +452,7 @@ mod tests {
             end: end.map(Into::into),
             scope: Some("rank".into()),
             patience: None,
+            again: None,
         }
     }
 
@@ -383,8 +468,8 @@ mod tests {
         }
     }
 
-    fn grammar() -> LogGrammar {
-        LogGrammar::new(&LogRules {
+    fn rules() -> LogRules {
+        LogRules {
             rank: Some(r"TP(\d+)".into()),
             phases: vec![
                 phase("weights", Some("load begin"), Some("load end")),
@@ -399,9 +484,13 @@ mod tests {
                 failure("killed", "child failed", None, true),
             ],
             ..LogRules::default()
-        })
-        .unwrap()
-        .with_settings(BTreeMap::from([("memory.fraction".to_owned(), "0.88".to_owned())]))
+        }
+    }
+
+    fn grammar() -> LogGrammar {
+        LogGrammar::new(&rules())
+            .unwrap()
+            .with_settings(BTreeMap::from([("memory.fraction".to_owned(), "0.88".to_owned())]))
     }
 
     /// Folds lines that come at these seconds.
@@ -434,18 +523,51 @@ mod tests {
             (13, "TP1 pool of 4096"),
             (14, "TP0 capture begin"),
         ]);
-        let fact = Change::Fact { key: "kv_tokens".into(), value: json!(4096) };
+        let fact = |rank| Change::Fact { key: "kv_tokens".into(), value: json!(4096), rank: Some(rank) };
         let expected = [
             ended("launch", 4.0),
             began("weights"),
             ended("weights", 8.0),
             began("kv_pool"),
-            fact,
+            fact(0),
+            fact(1),
             ended("kv_pool", 1.0),
             began("graph_capture"),
         ];
         assert_eq!(changes, expected);
         assert_eq!(startup.phase(), "graph_capture");
+    }
+
+    #[test]
+    fn the_same_words_a_second_time_are_the_draft() {
+        let mut rules = rules();
+        rules.phases[0].again = Some(Again {
+            phase: "draft_weights".into(),
+            facts: BTreeMap::from([("weights_gb".to_owned(), Some("draft_weights_gb".to_owned()))]),
+        });
+        rules.phases[0].end = Some(r"load end (?<weights_gb>[\d.]+)".into());
+        rules.phases.push(phase("draft_weights", None, None));
+        let grammar = LogGrammar::new(&rules).unwrap();
+        let mut startup = Startup::new(0);
+        let lines = [
+            "TP0 load begin",
+            "TP1 load begin",
+            "TP1 load end 7.5",
+            "TP0 load end 7.0",
+            "TP0 load begin",
+            "TP0 load end 0.5",
+            "TP1 load begin",
+            "TP1 load end 0.6",
+        ];
+        for (number, text) in lines.into_iter().enumerate() {
+            let number = number as u64 + 1;
+            startup.take(&grammar, &Piece { line_no: number, text: text.to_owned(), cut: false }, number * S);
+        }
+        assert_eq!(startup.phase(), "draft_weights");
+        let over: Vec<_> = startup.phases().iter().map(|phase| (phase.name.as_str(), phase.s)).collect();
+        assert_eq!(over, [("launch", 1.0), ("weights", 3.0)]);
+        assert_eq!(startup.facts()["weights_gb"], json!(7.0), "the lowest rank's");
+        assert_eq!(startup.facts()["draft_weights_gb"], json!(0.5));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use regex::{Captures, Regex, RegexSet};
 use serde_json::Value;
 
-use super::{FailureRule, LogRules, Piece, ServingGrammar};
+use super::{Again, FailureRule, LogRules, Piece, ServingGrammar};
 
 /// A shorter value would stand in words that have nothing to do with it.
 const SHORTEST_SECRET: usize = 4;
@@ -43,6 +43,7 @@ enum Role {
 struct PhaseKind {
     name: String,
     by_rank: bool,
+    again: Option<Again>,
 }
 
 #[derive(Clone, Debug)]
@@ -151,6 +152,7 @@ impl LogGrammar {
         let phase = |rule: &super::PhaseRule| PhaseKind {
             name: rule.phase.clone(),
             by_rank: rule.scope.as_deref() == Some("rank"),
+            again: rule.again.clone(),
         };
         Ok(LogGrammar {
             set,
@@ -211,6 +213,11 @@ impl LogGrammar {
         self.phases.iter().position(|known| known.name == phase)
     }
 
+    /// What a phase is the second time that a rank goes through it, if the definition says so.
+    pub(super) fn again(&self, phase: &str) -> Option<&Again> {
+        self.phases.iter().find(|known| known.name == phase)?.again.as_ref()
+    }
+
     /// What a piece tells: of each record in it, since a bar and a record can share a line.
     pub fn read(&self, piece: &Piece) -> Vec<Seen> {
         self.records(&piece.text).into_iter().flat_map(|record| self.read_record(record)).collect()
@@ -263,11 +270,11 @@ impl LogGrammar {
         match role {
             Role::Heartbeat => seen.push(Observation::Heartbeat),
             Role::Begin(number) => {
-                let PhaseKind { name, by_rank } = &self.phases[number];
+                let PhaseKind { name, by_rank, .. } = &self.phases[number];
                 seen.push(Observation::Begin { phase: name.clone(), by_rank: *by_rank });
             }
             Role::End(number) => {
-                let PhaseKind { name, by_rank } = &self.phases[number];
+                let PhaseKind { name, by_rank, .. } = &self.phases[number];
                 seen.push(Observation::End { phase: name.clone(), by_rank: *by_rank });
             }
             Role::Bar(number) => {
@@ -374,6 +381,7 @@ mod tests {
             end: end.map(Into::into),
             scope: Some("rank".into()),
             patience: None,
+            again: None,
         };
         let failure = |kind: &str, pattern: &str, wraps: bool| FailureRule {
             kind: kind.into(),

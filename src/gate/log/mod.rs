@@ -8,7 +8,7 @@ mod serving;
 mod split;
 mod whole;
 
-pub use crate::engine::{BarRule, EventRule, FailureRule, LogRules, PhaseRule, SampleRule, ServingRules};
+pub use crate::engine::{Again, BarRule, EventRule, FailureRule, LogRules, PhaseRule, SampleRule, ServingRules};
 pub use fold::{Change, Failure, Phase, Startup};
 pub use grammar::{GrammarError, LogGrammar, Observation, Seen};
 pub use serving::{Serving, ServingGrammar};

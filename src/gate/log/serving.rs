@@ -182,6 +182,7 @@ mod tests {
                 end: None,
                 scope: None,
                 patience: None,
+                again: None,
             }],
             ..LogRules::default()
         })

@@ -31,6 +31,19 @@ pub(crate) static SCENARIO: Struct = Struct {
         Field::new("fail", Shape::Struct(&FAIL), "{kind: oom_capture, at: graph_capture, after: 1s}", "How its start fails."),
         Field::new("serve", Shape::Struct(&SERVE), "{cap_running: 10}", "How it serves, and what goes wrong while it does."),
         Field::new("stop", Shape::Struct(&STOP), "{drain: forever}", "What SIGTERM does."),
+        Field::new("processes", Shape::Struct(&PROCESSES), "{orphan: true}", "The processes beside the one that answers."),
+    ],
+};
+
+static PROCESSES: Struct = Struct {
+    name: "processes",
+    fields: &[
+        Field::new("workers", Shape::Switch, "false", "Whether each rank is a process of its own, where the engine that it plays has such.").derived("`true`"),
+        Field::new("rename", Shape::Word(&["none", "workers", "all"]), "all", "Who takes the engine's titles. With a title the environment can no longer be read from outside, unless `SPT_NOENV` is set.").derived("`workers`"),
+        Field::new("orphan", Shape::Switch, "true", "Whether workers lose their parent at once, and outlive the server for up to five minutes.").derived("`false`"),
+        Field::new("ignore_term", Shape::Switch, "true", "Whether workers take no notice of SIGTERM.").derived("`false`"),
+        Field::new("helper", Shape::Switch, "true", "One more process that outlives the server for up to five minutes, as a compiler that the engine started does.").derived("`false`"),
+        Field::new("leftovers", Shape::Switch, "true", "Whether workers keep a file in /dev/shm and a socket in the temporary folder, named by their pids, that stay behind when they are killed.").derived("`false`"),
     ],
 };
 
@@ -80,6 +93,8 @@ static MEMORY: Struct = Struct {
     name: "memory",
     fields: &[
         Field::new("total_gb", Shape::Positive, "80", "Memory of a GPU.").derived("`80`"),
+        Field::new("fraction", Shape::Share { zero: false }, "0.88", "The memory fraction that it was asked for.")
+            .derived("what the profile asks, else 0.88"),
         Field::new("cliff", Shape::Share { zero: false }, "0.90", "The memory fraction above which it does not start.")
             .derived("no limit"),
     ],
@@ -91,7 +106,8 @@ static FAIL: Struct = Struct {
         Field::new("kind", NAME, "oom_capture", "The kind of failure, in the words of `docs/engines.md`.").required(),
         Field::new("at", Shape::Word(PHASES), "graph_capture", "The phase in which it fails.")
             .derived("the phase that belongs to the kind"),
-        Field::new("after", Shape::Duration, "1s", "How long after the beginning of that phase.").derived("`0s`"),
+        Field::new("after", Shape::Duration, "1s", "How long after the beginning of that phase.")
+            .derived("in its middle"),
     ],
 };
 
