@@ -49,6 +49,8 @@ pub enum Exactness {
     ByTokenCounts,
     /// Exact where the tokens of each chunk are known; else an estimate, or absent.
     ByChunkCounts,
+    /// As exact as the engine's words that it rests on: the record's `sources` say which those are.
+    BySource,
 }
 
 /// The metric of an id. A percentile at its end (`.p99`) is left aside; each phase's start-up time is one metric.
@@ -239,45 +241,113 @@ pub const METRICS: &[Metric] = &[
     Metric {
         id: "steps_per_s",
         unit: "steps/s",
-        exactness: Exactness::Exact,
-        formula: "model steps / duration, by the engine's counters over the run alone",
-        counts: "All of the engine's work between the two readings.",
+        exactness: Exactness::BySource,
+        formula: "model steps / seconds at work. The steps are the difference of the engine's counter between a reading after the warm-up and one after the last answer; nothing else is in flight between them, so the *seconds at work* are those from the first sending to the last generated token (or to the end of a request that failed after it)",
+        counts: "All of the engine's steps between the two readings, those for prompts too; of ranks that count the same work, one. Absent without such a counter, and after a restart.",
+        elsewhere: "Each engine counts its own steps: `n_decode_total` of llama.cpp, `iteration_tokens_total_count` of vLLM, `cuda_graph_passes_total` of newer versions of SGLang.",
         ..RATE
     },
     Metric {
         id: "requests_per_step",
         unit: "requests",
         better: None,
-        exactness: Exactness::Exact,
-        formula: "requests in a model step, on the mean, by the engine's counters",
-        counts: "All of the engine's work between the two readings.",
+        exactness: Exactness::BySource,
+        formula: "request-steps / model steps. A *request-step* is one request given tokens by one step",
+        counts: "As for the steps. Where the engine does not count request-steps it is the mean of its gauge of running requests, an estimate.",
+        elsewhere: "Batch size; `n_busy_slots_per_decode` of llama.cpp, which is a mean since the start.",
+        ..RATE
+    },
+    Metric {
+        id: "tokens_per_request_step",
+        unit: "tokens",
+        exactness: Exactness::BySource,
+        formula: "1 + accepted drafts / request-steps: each request-step gives its own token and the drafts that it accepted. 1 without speculation",
+        counts: "As for the request-steps, among which are those without a draft, such as a prompt's: it is at most `acceptance_length`.",
+        elsewhere: "No counterpart. steps/s x requests per step x tokens per request-step is the engine's tok/s; `closure_ratio` holds it against the client's.",
+        ..RATE
+    },
+    Metric {
+        id: "closure_ratio",
+        unit: "ratio",
+        better: None,
+        exactness: Exactness::BySource,
+        formula: "`steps_per_s` x `requests_per_step` x `tokens_per_request_step` / (tokens of the answers / the same seconds). More than 2 % off 1 is the warning `closure`, with the numbers and what the engine's own count of tokens says of them",
+        counts: "The client's tokens of all measured requests, those of failed ones too, since the engine made them. Drafts accepted past the end of an answer, and steps that gave nobody a token, count on the engine's side alone. Absent where one of the three is.",
         ..RATE
     },
     Metric {
         id: "acceptance_length",
         unit: "tokens",
-        exactness: Exactness::Exact,
-        formula: "tokens per verify step (1 + accepted drafts / verify steps), by the engine's counters over the run alone",
-        counts: "With speculation only; absent without.",
-        elsewhere: "Accept length of SGLang, mean acceptance length of vLLM.",
+        exactness: Exactness::BySource,
+        formula: "1 + accepted drafts / verify steps: the tokens that a verify step gives one request, its own included. 1 is no draft accepted, `speculative.steps` + 1 all of them. Numerator and denominator are `accepted_tokens` and `verify_steps` in the step's `counters`",
+        counts: "With speculation only; absent without, also where an engine shows 0.0. Without counters of both it is, in this order, from the engine's words with each answer (where they leave out the verify steps: (tokens − 1) / (tokens − 1 − accepted), an estimate), from its log, or from its gauges. It is of the step's workload, whose name stands beside it.",
+        elsewhere: "Accept length of SGLang, mean acceptance length of vLLM, mean len of llama.cpp. Completion tokens / verify steps, which SGLang gives with a request, counts the prompt's own token too and is larger for short answers.",
         ..RATE
     },
     Metric {
         id: "acceptance_ratio",
         unit: "ratio",
-        exactness: Exactness::Exact,
-        formula: "accepted drafts / drafted tokens, by the engine's counters over the run alone",
-        counts: "With speculation only; absent without.",
-        elsewhere: "Acceptance rate; its denominator differs between engines and versions.",
+        exactness: Exactness::BySource,
+        formula: "accepted drafts / drafted tokens (`accepted_tokens` / `draft_tokens` in the step's `counters`). `acceptance_by_position` beside it has the share of verify steps that accepted each place of the draft",
+        counts: "With speculation only; absent without. It depends on how many tokens are drafted: compare lengths.",
+        elsewhere: "Acceptance rate. SGLang up to 0.5.9 counts the verify step's own token on both sides, so that a useless draft has a rate above 0.",
         ..RATE
     },
     Metric {
         id: "cache_hit_ratio",
         unit: "ratio",
         better: None,
-        exactness: Exactness::Exact,
-        formula: "prompt tokens from the prefix cache / prompt tokens, by the engine's counters",
+        exactness: Exactness::BySource,
+        formula: "prompt tokens from the prefix cache / prompt tokens, by the engine's counters over the run alone",
+        counts: "All of the engine's work between the two readings; without counters, the requests that ended `ok`, if each answer says how much of its prompt was cached.",
+        elsewhere: "Prefix cache hit rate; engines show it over an interval or since their start.",
+        ..RATE
+    },
+    Metric {
+        id: "in_graph_ratio",
+        unit: "ratio",
+        exactness: Exactness::BySource,
+        formula: "decode steps that ran as a captured graph / decode steps",
+        counts: "Newer versions of SGLang count them; else it is the share of the log's lines that say so, as far as a log does.",
+        ..RATE
+    },
+    Metric {
+        id: "waiting_ratio",
+        unit: "ratio",
+        better: None,
+        exactness: Exactness::BySource,
+        formula: "readings of the engine's gauge of waiting requests that were above 0 / readings, one a second while the load was on; without a gauge, the same of the log's lines",
+        counts: "Readings, not requests. SGLang renews its gauges every 40 decode steps.",
+        ..RATE
+    },
+    Metric {
+        id: "engine_queue_ms",
+        unit: "ms",
+        better: Some(Better::Lower),
+        exactness: Exactness::BySource,
+        formula: "seconds that requests waited in the engine's queue / requests, x 1000, by the engine's counters over the run alone",
+        counts: "All requests of the engine between the two readings. A mean: engines do not tell single requests.",
+        elsewhere: "Queue time of vLLM and SGLang. `queued_ms` is the client's own lateness.",
+        ..RATE
+    },
+    Metric {
+        id: "kv_peak_ratio",
+        unit: "ratio",
+        better: None,
+        exactness: Exactness::BySource,
+        formula: "the largest share of the KV cache that the engine's gauge showed, read once a second while the load was on",
+        counts: "Readings, not requests; of several engines the fullest.",
+        elsewhere: "KV cache usage of vLLM, token usage of SGLang.",
+        ..RATE
+    },
+    Metric {
+        id: "preemptions",
+        unit: "requests",
+        better: Some(Better::Lower),
+        exactness: Exactness::BySource,
+        formula: "how often a running request lost its place in the KV cache and was computed again, by the engine's counter over the run alone",
         counts: "All of the engine's work between the two readings.",
+        elsewhere: "Preemptions of vLLM, retractions of SGLang.",
         ..RATE
     },
     Metric {

@@ -1,5 +1,6 @@
 //! `docs/metrics.md`, written from the tables.
 
+use super::counters::Source;
 use super::{Better, ENOUGH, Exactness, METRICS, METRICS_VERSION, Metric, Shape};
 
 const TOP: &str = "# Metrics
@@ -38,6 +39,14 @@ or shown without a mark:
 
 ";
 
+const ENGINE: &str = "The engine's counters are read after the warm-up, when nothing is in flight, and after the last answer: what lies between
+is the measured requests' work alone. Gauges are read once a second meanwhile. Sums are over ranks and engines; of ranks
+that count the same work, one counts. A counter that went backwards means that the server was started again: that is
+said (`server_restarted`), and nothing is taken from any. With `instrument: off` nothing is read, and what rests on it is
+absent, but for what the engine says with each answer. Each such metric has its source in the step's `sources`, and the
+counts are in its `counters`:
+";
+
 /// The whole page.
 pub fn metrics_page() -> String {
     let mut page = TOP.to_owned();
@@ -47,6 +56,12 @@ pub fn metrics_page() -> String {
     }
     page.push_str("\nPooled gaps (`itl_ms`, `chunk_gap_ms`) count gaps, and gaps of one request are alike: their percentiles are ");
     page.push_str("surer of that run than of the next.\n\nWhen numbers may not be used is in `docs/verdicts.md`.\n");
+    page.push_str("\n## What the engine says of itself\n\n");
+    page.push_str(ENGINE);
+    page.push_str("\n| source | what it is |\n|---|---|\n");
+    for (source, text) in Source::ALL {
+        page.push_str(&format!("| `{}` | {text} |\n", source.word()));
+    }
     page.push_str(&format!("\n## The metrics\n\nVersion {METRICS_VERSION} of the definitions.\n"));
     METRICS.iter().for_each(|metric| page.push_str(&section(metric)));
     page
@@ -66,6 +81,7 @@ fn section(metric: &Metric) -> String {
         Exactness::Exact => "exact",
         Exactness::ByTokenCounts => "exact with the engine's token counts, else an estimate",
         Exactness::ByChunkCounts => "exact where the tokens of each chunk are known",
+        Exactness::BySource => "as exact as its source",
     };
     let mut text = format!("\n### `{}`\n\n", metric.id);
     text.push_str(&format!("{}, {shape}, {better}, {exactness}; formula version {}.\n\n", metric.unit, metric.version));

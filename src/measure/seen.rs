@@ -1,6 +1,6 @@
 //! What was seen of the server while a step was measured, beside its answers.
 
-use super::counters::Window;
+use super::counters::{AcceptanceLines, Window};
 use super::{Capacity, Logged};
 
 /// What was seen of the server while a step was measured. `Default`: nothing was looked at, and what would follow from
@@ -13,4 +13,8 @@ pub struct Seen {
     pub log: Option<Logged>,
     /// What it says it can hold. `None`: it was not asked.
     pub capacity: Option<Capacity>,
+    /// What the engine's log said of acceptance meanwhile. `None`: nothing, or there is no log to read.
+    pub acceptance_lines: Option<AcceptanceLines>,
+    /// Whether the server was told to speculate.
+    pub speculates: bool,
 }

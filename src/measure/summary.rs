@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::counters::{Figures, Source};
 use super::validity;
 use super::{Distribution, Measured, MetricValue, Seen, Timeline, TokenSource, request::ms};
 use crate::clock::Nanos;
@@ -15,6 +16,12 @@ pub struct Summary {
     pub counts: Counts,
     /// By metric id.
     pub metrics: BTreeMap<String, MetricValue>,
+    /// Where the metrics that rest on the engine's own words are from, by metric id.
+    pub sources: BTreeMap<String, Source>,
+    /// What the engine counted over the step, by neutral name.
+    pub counters: BTreeMap<String, f64>,
+    /// For each place in a draft, from 0, the share of verify steps that accepted it.
+    pub acceptance_by_position: Vec<f64>,
     /// Why the numbers may not be used; empty when they may.
     pub reasons: Vec<Reason>,
     /// What a person should know.
@@ -44,11 +51,16 @@ pub fn summarize(measured: &Measured, step: &Step, seen: &Seen) -> Summary {
         let rate = duration_s(measured).map(|seconds| good / seconds);
         metrics.insert("goodput_requests_per_s".to_owned(), number(rate));
     }
+    let Figures { metrics: own, sources, counters, by_position, warnings } = Figures::of(measured, step, seen);
+    metrics.extend(own.into_iter().map(|(id, value)| (id, MetricValue::Number(value))));
     Summary {
         counts: counts(&measured.timelines),
         reasons: validity::reasons(measured, step, seen),
-        warnings: validity::warnings(measured, step, seen, &metrics),
+        warnings: validity::warnings(measured, step, seen, &metrics).into_iter().chain(warnings).collect(),
         metrics,
+        sources,
+        counters,
+        acceptance_by_position: by_position,
     }
 }
 

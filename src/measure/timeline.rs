@@ -115,6 +115,9 @@ pub struct EngineTimings {
     pub draft_n: Option<u64>,
     /// Drafted tokens accepted.
     pub draft_n_accepted: Option<u64>,
+    /// Verify steps of its drafts, where the engine says (SGLang's details of speculation).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub verify_n: Option<u64>,
 }
 
 /// How a request ended.

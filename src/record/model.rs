@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::measure::MetricValue;
+use crate::measure::counters::Source;
 use crate::render::Warning;
 
 /// Version of the record's shape.
@@ -185,7 +186,7 @@ pub struct StepResult {
     /// metric's unit. One that is not there is not known.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", serialize_with = "write_finite")]
     pub errors: BTreeMap<String, f64>,
-    /// The engine's own counters over the step.
+    /// The engine's own counters over the step, by neutral name.
     #[serde(serialize_with = "write_finite")]
     pub counters: BTreeMap<String, f64>,
     /// The requests before the measured ones; absent in records of before it was kept.
@@ -194,6 +195,12 @@ pub struct StepResult {
     /// How the client itself fared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<crate::measure::Client>,
+    /// Where the metrics that rest on the engine's own words are from, by metric id: how exact they are.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub sources: BTreeMap<String, Source>,
+    /// For each place in a draft, from 0, the share of verify steps that accepted it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub acceptance_by_position: Vec<f64>,
 }
 
 /// Serialises numbers by name, without those that are not finite: JSON has no word for them, and a `null` in their place

@@ -136,9 +136,11 @@ fn result(
         counts: summary.counts,
         errors: measure::standard_errors(measured, &summary.metrics),
         metrics: summary.metrics,
-        counters: Default::default(),
         warmup: Some(warm_up),
         client: Some(Client::of(measured, bench.ceiling)),
+        counters: summary.counters,
+        sources: summary.sources,
+        acceptance_by_position: summary.acceptance_by_position,
     };
     (result, summary.warnings)
 }

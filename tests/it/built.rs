@@ -92,6 +92,8 @@ impl Built {
             counters: BTreeMap::new(),
             warmup: None,
             client: None,
+            sources: BTreeMap::new(),
+            acceptance_by_position: Vec::new(),
         });
         self
     }

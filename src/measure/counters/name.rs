@@ -47,6 +47,8 @@ pub enum Counter {
     KvUsageRatio,
     /// Gauge: acceptance length over the engine's last interval. 0 means that there is none.
     IntervalAcceptanceLength,
+    /// Gauge: acceptance length since the server started. 0 means that there is none.
+    AverageAcceptanceLength,
     /// Gauge: when the server's process started, in seconds since 1970. Another value means another server.
     StartedAt,
 }
@@ -74,6 +76,7 @@ impl Counter {
             Counter::WaitingRequests => "waiting_requests",
             Counter::KvUsageRatio => "kv_usage_ratio",
             Counter::IntervalAcceptanceLength => "interval_acceptance_length",
+            Counter::AverageAcceptanceLength => "average_acceptance_length",
             Counter::StartedAt => "started_at",
         }
     }
@@ -86,6 +89,7 @@ impl Counter {
                 | Counter::WaitingRequests
                 | Counter::KvUsageRatio
                 | Counter::IntervalAcceptanceLength
+                | Counter::AverageAcceptanceLength
                 | Counter::StartedAt
         )
     }

@@ -128,6 +128,8 @@ pub(crate) fn result(name: &str, output: f64) -> StepResult {
         counters: BTreeMap::new(),
         warmup: None,
         client: None,
+        sources: BTreeMap::new(),
+        acceptance_by_position: Vec::new(),
     }
 }
 

@@ -1,0 +1,141 @@
+//! total tok/s = steps/s × requests per step × tokens per request-step: the three, and whether they close.
+
+use super::acceptance::Acceptance;
+use super::{Counter, Source, Window};
+use crate::measure::{Measured, Timeline};
+use crate::render::Warning;
+
+/// The three factors may miss the client's tok/s by this share.
+pub(crate) const CLOSURE_LIMIT: f64 = 0.02;
+
+/// The factors of the throughput, each with where it is from.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Throughput {
+    /// Model steps a second.
+    pub(crate) steps_per_s: Option<(f64, Source)>,
+    /// Requests that a step gives a token to, on the mean.
+    pub(crate) requests_per_step: Option<(f64, Source)>,
+    /// Tokens that a step gives such a request, on the mean.
+    pub(crate) tokens_per_request_step: Option<(f64, Source)>,
+    /// The product of the three over the client's tok/s.
+    pub(crate) closure: Option<f64>,
+    /// What to say of it.
+    pub(crate) warning: Option<Warning>,
+}
+
+impl Throughput {
+    pub(crate) fn of(measured: &Measured, window: &Window, acceptance: &Acceptance) -> Self {
+        let (Some(seconds), tokens) = (busy_s(measured), client_tokens(measured)) else { return Throughput::default() };
+        let counted = |counter| window.counted(counter).filter(|count| *count > 0.0);
+        let steps = counted(Counter::Steps);
+        let request_steps = counted(Counter::RequestSteps);
+        let mut found = Throughput {
+            steps_per_s: steps.map(|steps| (steps / seconds, Source::Counters)),
+            requests_per_step: steps.zip(request_steps).map(|(steps, all)| (all / steps, Source::Counters)),
+            tokens_per_request_step: tokens_per_request_step(window, request_steps, acceptance),
+            ..Throughput::default()
+        };
+        if found.requests_per_step.is_none() && steps.is_some() {
+            let running = window.gauge(Counter::RunningRequests).filter(|running| running.mean > 0.0);
+            found.requests_per_step = running.map(|running| (running.mean, Source::Sampled));
+        }
+        found.close(measured, window, seconds, tokens);
+        found
+    }
+
+    fn close(&mut self, measured: &Measured, window: &Window, seconds: f64, tokens: f64) {
+        let (Some(steps), Some(requests), Some(each)) =
+            (self.steps_per_s, self.requests_per_step, self.tokens_per_request_step)
+        else {
+            return;
+        };
+        let product = steps.0 * requests.0 * each.0;
+        let client = tokens / seconds;
+        if client <= 0.0 {
+            return;
+        }
+        let closure = product / client;
+        self.closure = Some(closure);
+        if (closure - 1.0).abs() <= CLOSURE_LIMIT {
+            return;
+        }
+        let mut text = format!(
+            "{:.2} steps/s x {:.3} requests a step x {:.3} tokens = {product:.1} tok/s, {:.1} % off the client's {client:.1} tok/s",
+            steps.0,
+            requests.0,
+            each.0,
+            (closure - 1.0).abs() * 100.0
+        );
+        text.push_str(&why(measured, window, seconds, client, [steps.1, requests.1, each.1]));
+        self.warning = Some(Warning::new("closure", text));
+    }
+}
+
+/// Where a factor is off, as far as the engine's own count of tokens tells.
+fn why(measured: &Measured, window: &Window, seconds: f64, client: f64, sources: [Source; 3]) -> String {
+    if sources.iter().any(|source| *source > Source::Requests) {
+        return "; one of the factors is an estimate".to_owned();
+    }
+    let estimated = measured
+        .timelines
+        .iter()
+        .any(|timeline| timeline.is_ok() && timeline.output_tokens().1 == Some(crate::measure::TokenSource::Chunks));
+    if estimated {
+        return "; the client had to count chunks".to_owned();
+    }
+    let Some(engine) = window.counted(Counter::OutputTokens).map(|tokens| tokens / seconds) else {
+        return String::new();
+    };
+    if (engine / client - 1.0).abs() <= CLOSURE_LIMIT {
+        "; the engine's own count of tokens agrees with the client's, so some of its steps or accepted drafts gave no answer a token".to_owned()
+    } else if engine > client {
+        format!(
+            "; the engine's own count is {engine:.1} tok/s: it worked for somebody else as well, or made tokens that reached no answer"
+        )
+    } else {
+        format!("; the engine's own count is {engine:.1} tok/s")
+    }
+}
+
+/// 1 without speculation. With it, each request-step gives its own token and the drafts that it accepted.
+fn tokens_per_request_step(
+    window: &Window,
+    request_steps: Option<f64>,
+    acceptance: &Acceptance,
+) -> Option<(f64, Source)> {
+    if !acceptance.is_known() {
+        return (!window.counted.is_empty()).then_some((1.0, Source::Counters));
+    }
+    let counted = window.counted(Counter::AcceptedTokens).or(acceptance.accepted);
+    match (counted, request_steps) {
+        (Some(accepted), Some(steps)) => Some((1.0 + accepted / steps, Source::Counters)),
+        // Each request-step is taken as a verify step, which a prompt's own step is not.
+        _ => acceptance.length,
+    }
+}
+
+/// The seconds in which the engine worked for the measured requests: from the first sending to the last generated token,
+/// or to the end of a request that failed after it. Nothing else is in flight between the two readings, so that the
+/// engine's work lies within.
+fn busy_s(measured: &Measured) -> Option<f64> {
+    let first = measured.timelines.iter().filter_map(|timeline| timeline.sent).min()?;
+    let end = |timeline: &Timeline| match timeline.is_ok() {
+        true => timeline.chunks.last().map(|chunk| chunk.at),
+        false => timeline.done.filter(|_| timeline.sent.is_some()),
+    };
+    let last = measured.timelines.iter().filter_map(end).max()?;
+    last.checked_sub(first).filter(|span| *span > 0).map(|span| span as f64 / 1e9)
+}
+
+/// Tokens of all measured requests. Of those that failed, the tokens of each chunk where they are known, else as many a
+/// chunk as the others have on the mean: the engine made them all the same.
+fn client_tokens(measured: &Measured) -> f64 {
+    let (mut tokens, mut chunks) = (0, 0);
+    for timeline in measured.timelines.iter().filter(|timeline| timeline.is_ok()) {
+        tokens += timeline.output_tokens().0;
+        chunks += timeline.chunks.len();
+    }
+    let each = if chunks > 0 { tokens as f64 / chunks as f64 } else { 1.0 };
+    let failed = measured.timelines.iter().filter(|timeline| !timeline.is_ok()).flat_map(|timeline| &timeline.chunks);
+    tokens as f64 + failed.map(|chunk| chunk.tokens.map_or(each, f64::from)).sum::<f64>()
+}
