@@ -5,6 +5,7 @@
 
 mod bench;
 mod container;
+mod counters;
 mod endpoint;
 mod error;
 mod honoured;
@@ -31,6 +32,7 @@ use crate::render::{self, Facts, Plan, Rank, Readiness, Warning};
 
 pub use bench::{Bench, Files};
 use container::Around;
+pub use counters::Sources;
 pub use endpoint::bench;
 pub use error::RunError;
 use error::Stop;
@@ -160,7 +162,9 @@ async fn serve(
     let target = Target { base_url: ready.base_url, model: Some(ready.model), headers: Vec::new() };
     let options = Options { ask_usage: job.profile.instrument, ..Options::default() };
     let halt = cx.interrupt.child_token();
+    let sources = Sources::of_run(job.profile, job.definition, cx.server_log);
     let bench = Bench {
+        sources: &sources,
         target: &target,
         options: &options,
         clock: cx.clock,

@@ -378,7 +378,9 @@ async fn measure(
     clock: &Clock,
     interrupt: &CancellationToken,
 ) -> Result<Record, Failure> {
+    let sources = run::Sources::of_endpoint();
     let bench = Bench {
+        sources: &sources,
         target: &asked.target,
         options: &asked.options,
         clock,

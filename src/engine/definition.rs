@@ -286,6 +286,9 @@ pub struct ServingRules {
     pub samples: Vec<SampleRule>,
     /// Records that tell of something that should not happen while it is measured.
     pub events: Vec<EventRule>,
+    /// Records that tell how many drafted tokens were accepted. Named groups: `accepted` and `drafted` (tokens), `length`
+    /// (tokens a verify step), `running` (how many requests the record is of).
+    pub acceptance: Vec<String>,
 }
 
 impl ServingRules {

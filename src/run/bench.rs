@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use tokio_util::sync::CancellationToken;
 
+use super::counters::{Sources, Watch};
 use super::error::{RunError, Stop};
 use crate::clock::Clock;
 use crate::event::{Emit, EmitError, Event, Scope};
@@ -25,6 +26,8 @@ pub struct Bench<'a> {
     pub interrupt: &'a CancellationToken,
     /// Where the events go.
     pub log: &'a dyn Emit,
+    /// Where the engine's own words are found.
+    pub sources: &'a Sources,
     /// Where the load comes from, as the record has it: `beside`, `direct` or `tunnel`.
     pub load_path: &'a str,
     /// Chunks per second that this machine's client can read, where its self-test was run.
@@ -96,9 +99,13 @@ pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Fil
         told.emit_or_halt(Event::Warning(Warning::new("not_settled", text)));
     }
     // Nothing is in flight from here to the go: what the engine counts after this is the measured requests' alone.
-    let measured = running.measure(&mut |progress| told.tell(&progress)).await?;
+    let mut watch = Watch::new(bench.sources, bench.target, bench.clock);
+    if !halt.is_cancelled() {
+        watch.before().await;
+    }
+    let measured = watch.during(running.measure(&mut |progress| told.tell(&progress))).await?;
     // The last answer has ended just now.
-    let seen = Seen::default();
+    let seen = watch.after().await;
     if let Some(error) = told.broken {
         return Err(error.into());
     }
@@ -106,6 +113,9 @@ pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Fil
         log.add(&step.name, &measured).map_err(RunError::from)?;
     }
     let (result, warnings) = result(bench, step, &measured, &seen, warm_up);
+    if !result.counters.is_empty() {
+        bench.log.emit(scope.clone(), Event::Counters { values: result.counters.clone() })?;
+    }
     for warning in warnings {
         bench.log.emit(scope.clone(), Event::Warning(warning))?;
     }

@@ -175,6 +175,7 @@ mod tests {
                     event("retracted", r"Retract requests\. #retracted_reqs: (?<count>\d+)"),
                     event("compiled", "JIT kernel"),
                 ],
+                ..ServingRules::default()
             },
             phases: vec![PhaseRule {
                 phase: "compile".into(),

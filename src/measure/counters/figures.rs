@@ -34,6 +34,10 @@ impl Figures {
             figures.of_window(window);
             figures.of_throughput(Throughput::of(measured, window, &acceptance));
         }
+        if let Some(log) = &seen.log {
+            figures.put_if_absent("in_graph_ratio", log.in_graph_ratio().map(|ratio| (ratio, Source::Log)));
+            figures.put_if_absent("waiting_ratio", log.queued_ratio().map(|ratio| (ratio, Source::Log)));
+        }
         figures.put(
             "cache_hit_ratio",
             seen.counters.as_ref().and_then(cache_hits).or_else(|| cached_by_requests(measured)),

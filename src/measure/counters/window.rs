@@ -96,7 +96,8 @@ fn gauges(during: &[Reading], rules: &CounterRules) -> BTreeMap<Counter, Gauge> 
 impl Gauge {
     fn of(counter: Counter, values: &[f64]) -> Self {
         // An acceptance length of 0 is none: SGLang shows it without speculation, and before its first interval is over.
-        let is_none = |value: &f64| counter == Counter::IntervalAcceptanceLength && *value <= 0.0;
+        let is_length = matches!(counter, Counter::IntervalAcceptanceLength | Counter::AverageAcceptanceLength);
+        let is_none = |value: &f64| is_length && *value <= 0.0;
         let values: Vec<f64> = values.iter().copied().filter(|value| !is_none(value)).collect();
         let count = values.len() as f64;
         if values.is_empty() {
