@@ -24,6 +24,7 @@ mod screen;
 mod secrets;
 mod show;
 mod signals;
+mod sim;
 mod stop;
 mod supervise;
 
@@ -84,6 +85,7 @@ enum Verb {
     Baseline(baseline::BaselineArgs),
     Ps(ps::PsArgs),
     Stop(stop::StopArgs),
+    Sim(sim::SimArgs),
     Schema(schema::SchemaArgs),
     Completions(completions::CompletionsArgs),
     #[command(hide = true)]
@@ -117,6 +119,7 @@ pub fn main() -> ExitCode {
         Verb::Baseline(args) => baseline::run(args, global),
         Verb::Ps(args) => ps::run(args, global),
         Verb::Stop(args) => stop::run(args, global),
+        Verb::Sim(args) => sim::run(args, global),
         Verb::Schema(args) => schema::run(args, global),
         Verb::Completions(args) => completions::run(args),
         Verb::Supervise(args) => supervise::run(args, global),

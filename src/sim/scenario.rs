@@ -324,6 +324,24 @@ pub struct RequestFault {
     pub message: Option<String>,
 }
 
+impl RequestFault {
+    /// A fault that meets every request.
+    pub(super) fn always(kind: FaultKind) -> Self {
+        RequestFault {
+            kind,
+            share: None,
+            every: None,
+            requests: None,
+            from: None,
+            to: None,
+            after_tokens: None,
+            status: None,
+            retry_after: None,
+            message: None,
+        }
+    }
+}
+
 /// The kinds of [`RequestFault`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -25,6 +25,8 @@ mod records;
 mod render_a_command;
 mod server;
 mod server_dies_while_loading;
+mod sim;
+mod simulated_server;
 mod start_locally;
 mod stop_and_ps;
 mod stream_corpus;
