@@ -124,6 +124,12 @@ impl Sim {
         (!values.is_empty()).then(|| values.iter().sum())
     }
 
+    /// Whether a request runs at the moment.
+    pub(crate) fn running(&self) -> bool {
+        let names = ["sglang:num_running_reqs", "vllm:num_requests_running", "llamacpp:requests_processing"];
+        names.iter().any(|name| self.metric(name).is_some_and(|running| running > 0.0))
+    }
+
     /// Sends it SIGTERM.
     pub(crate) fn terminate(&self) {
         let pid = nix::unistd::Pid::from_raw(self.pid());
