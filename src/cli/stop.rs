@@ -56,5 +56,18 @@ fn say(server: &Stopped) {
         Some((port, PortOwner::Stranger(who))) => format!(", port {port} is held by {who}, which is not ours"),
         Some((port, _)) => format!(", port {port} is held by a process that cannot be looked at"),
     };
-    out::line(format!("{}: nothing is left{port}", server.id));
+    let memory = match server.gpu_mib {
+        None => String::new(),
+        Some(0) => ", the memory of its GPUs is free".to_owned(),
+        Some(mib) => format!(", {mib} MiB above the idle level of its GPUs are not given back"),
+    };
+    let files = match server.removed.len() {
+        0 => String::new(),
+        1 => ", 1 file that it had left was removed".to_owned(),
+        count => format!(", {count} files that it had left were removed"),
+    };
+    out::line(format!("{}: nothing is left{port}{memory}{files}", server.id));
+    for file in &server.files {
+        out::line(format!("  still there: {file}"));
+    }
 }

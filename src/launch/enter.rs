@@ -5,14 +5,17 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, IntoRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
 
+use nix::errno::Errno;
+use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
+use super::marks::{MARK, memory_name};
 use super::servers::Identity;
 use crate::host::{self, Mode};
 
@@ -48,6 +51,9 @@ fn become_server(pid_file: &Path, words: &[String]) -> (&'static str, io::Error)
     if let Err(error) = nix::unistd::setsid() {
         return ("setsid", error.into());
     }
+    if let Err(error) = mark() {
+        return ("mark", error);
+    }
     // On disk before the server runs: from here on it can be found, whatever happens to the supervisor.
     let written = Identity::own().and_then(|identity| {
         let bytes = serde_json::to_vec(&identity)?;
@@ -57,6 +63,18 @@ fn become_server(pid_file: &Path, words: &[String]) -> (&'static str, io::Error)
         return ("pid", error);
     }
     ("exec", Command::new(program).args(arguments).exec())
+}
+
+/// Opens the file in memory that marks this process and everything that is forked from it. It is left open for that.
+fn mark() -> io::Result<()> {
+    let Ok(id) = std::env::var(MARK) else { return Ok(()) };
+    match memfd_create(memory_name(&id).as_str(), MFdFlags::empty()) {
+        Ok(file) => drop(file.into_raw_fd()),
+        // An old kernel or a sandbox: the other marks are there.
+        Err(Errno::ENOSYS | Errno::EPERM | Errno::EACCES) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(())
 }
 
 /// Takes the socket on standard input and puts `/dev/null` in its place. The socket closes when the program is replaced.

@@ -62,6 +62,20 @@ pub enum LaunchError {
     #[error("no port of 30000-30999 is free and without a lease")]
     #[diagnostic(code(orch::launch::no_port), help("`orch ps` shows what runs; `orch stop --all` ends it"))]
     NoFreePort,
+    /// Not so many GPUs are free.
+    #[error("{needed} GPUs are needed, and {} of {there} are free{}", there - taken.len(), taken_text(taken))]
+    #[diagnostic(
+        code(orch::launch::no_gpus),
+        help("`orch ps` shows what runs; `orch stop ID` ends it and gives back what it holds")
+    )]
+    NoFreeGpus {
+        /// How many are needed.
+        needed: usize,
+        /// How many there are to choose from.
+        there: usize,
+        /// Who has the others, and since when.
+        taken: Vec<String>,
+    },
     /// The program is not there.
     #[error("cannot find the program `{program}`: {why}")]
     #[diagnostic(
@@ -169,6 +183,10 @@ fn lease_text(lease: &Lease) -> String {
         Lease::Measure => "the right to measure on this host".to_owned(),
         lease => lease.to_string(),
     }
+}
+
+fn taken_text(taken: &[String]) -> String {
+    if taken.is_empty() { String::new() } else { format!(": {}", taken.join("; ")) }
 }
 
 fn lease_help(lease: &Lease) -> &'static str {

@@ -6,7 +6,9 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
@@ -14,7 +16,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{LaunchError, WorkFolder, port, servers};
+use super::{LaunchError, WorkFolder, hostwide, port, servers};
 
 /// The ports that `port: auto` chooses from.
 pub const AUTO_PORTS: std::ops::RangeInclusive<u16> = 30000..=30999;
@@ -86,6 +88,8 @@ struct Note {
 pub struct Held {
     lease: Lease,
     file: File,
+    /// The name that the whole machine knows it by; `None` for one that is the work folder's own.
+    name: Option<UnixListener>,
 }
 
 impl Held {
@@ -94,9 +98,13 @@ impl Held {
         &self.lease
     }
 
-    /// The same open file once more: the lease is given back when the last copy is closed.
-    pub(crate) fn copy(&self) -> io::Result<File> {
-        self.file.try_clone()
+    /// What is open for it once more: the lease is given back when the last copy is closed.
+    pub(crate) fn copies(&self) -> io::Result<Vec<OwnedFd>> {
+        let mut copies = vec![OwnedFd::from(self.file.try_clone()?)];
+        if let Some(name) = &self.name {
+            copies.push(name.try_clone()?.into());
+        }
+        Ok(copies)
     }
 
     /// Writes down who has it.
@@ -156,6 +164,52 @@ pub fn reserve_port(work: &WorkFolder, number: u16) -> Result<(), LaunchError> {
     port::check_free(number).inspect_err(|_| work.unreserve(&lease))
 }
 
+/// Reserves GPUs, all or none. With `count`, so many of them, the first that are free; without, each of them. Nobody else
+/// of this work folder chooses at the same time, so that two who want the same never end up with half of it each; across
+/// work folders they are taken in one order, which has the same end.
+pub fn reserve_gpus(
+    work: &WorkFolder,
+    wanted: &[String],
+    count: Option<usize>,
+    holder: &str,
+) -> Result<Vec<String>, LaunchError> {
+    let _choosing = choosing(work)?;
+    let mut sorted: Vec<Lease> = wanted.iter().cloned().map(Lease::Gpu).collect();
+    if count.is_none() {
+        sorted.sort();
+    }
+    let (mut got, mut taken) = (Vec::new(), Vec::new());
+    let needed = count.unwrap_or(sorted.len());
+    let give_back = |got: &[Lease]| got.iter().for_each(|lease| work.unreserve(lease));
+    for lease in sorted {
+        if got.len() == needed {
+            break;
+        }
+        match work.reserve(&lease, holder) {
+            Ok(()) => got.push(lease),
+            Err(error @ LaunchError::LeaseTaken { .. }) if count.is_some() => taken.push(error.to_string()),
+            Err(error) => {
+                give_back(&got);
+                return Err(error);
+            }
+        }
+    }
+    if got.len() < needed {
+        give_back(&got);
+        return Err(LaunchError::NoFreeGpus { needed, there: wanted.len(), taken });
+    }
+    Ok(wanted.iter().filter(|uuid| got.contains(&Lease::Gpu((*uuid).clone()))).cloned().collect())
+}
+
+/// Waits for whoever chooses GPUs just now: it takes a moment.
+fn choosing(work: &WorkFolder) -> Result<File, LaunchError> {
+    let path = work.leases().join("choosing");
+    let open = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+    let file = open.map_err(LaunchError::io("open", &path))?;
+    file.lock().map_err(LaunchError::io("lock", &path))?;
+    Ok(file)
+}
+
 fn take(work: &WorkFolder, lease: &Lease, holder: &str) -> Result<Held, LaunchError> {
     let path = work.leases().join(lease.file_name());
     let file = OpenOptions::new()
@@ -188,7 +242,15 @@ fn take(work: &WorkFolder, lease: &Lease, holder: &str) -> Result<Held, LaunchEr
             since: Some(server.since),
         });
     }
-    let mut held = Held { lease: lease.clone(), file };
+    let name = match hostwide::take(lease) {
+        Ok(name) => name,
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            let (holder, since) = hostwide::holder(lease);
+            return Err(LaunchError::LeaseTaken { lease: lease.clone(), holder, since });
+        }
+        Err(source) => return Err(LaunchError::io("take", lease.to_string())(source)),
+    };
+    let mut held = Held { lease: lease.clone(), file, name };
     held.note(holder).map_err(LaunchError::io("write", &path))?;
     Ok(held)
 }
@@ -247,7 +309,7 @@ mod tests {
         let (_folder, work) = work();
         // Another process has its own work folder value; locks are per open file, so this is the same.
         let other = WorkFolder::at(work.root()).unwrap();
-        let lease = Lease::Gpu("GPU-7".to_owned());
+        let lease = Lease::Gpu(format!("GPU-7-{}", std::process::id()));
         work.reserve(&lease, "run r1").unwrap();
         work.reserve(&lease, "run r1").unwrap();
         assert!(is_held(&other, &lease));
@@ -272,6 +334,50 @@ mod tests {
         assert!(error.starts_with("the right to measure on this host is taken by run r1 since 2"), "{error}");
         drop(held);
         work.measure("run r2").unwrap();
+    }
+
+    fn uuids<const N: usize>(names: [&str; N]) -> Vec<String> {
+        names.map(|name| format!("GPU-{name}-{}", std::process::id())).to_vec()
+    }
+
+    #[test]
+    fn of_two_who_want_half_of_it_each_one_has_all_and_the_other_none() {
+        let (_folder, work) = work();
+        let other = WorkFolder::at(work.root()).unwrap();
+        let (first, second) = (uuids(["a", "b"]), uuids(["b", "c"]));
+        assert_eq!(reserve_gpus(&work, &first, None, "run r1").unwrap(), first);
+        let error = reserve_gpus(&other, &second, None, "run r2").unwrap_err().to_string();
+        assert!(error.starts_with(&format!("gpu:{} is taken by run r1 since 2", first[1])), "{error}");
+        assert!(!is_held(&work, &Lease::Gpu(second[1].clone())), "what it had got is given back");
+        for uuid in &first {
+            work.unreserve(&Lease::Gpu(uuid.clone()));
+        }
+        assert_eq!(reserve_gpus(&other, &second, None, "run r2").unwrap(), second);
+    }
+
+    #[test]
+    fn so_many_are_the_first_that_are_free() {
+        let (_folder, work) = work();
+        let other = WorkFolder::at(work.root()).unwrap();
+        let all = uuids(["k", "l", "m"]);
+        assert_eq!(reserve_gpus(&work, &all, Some(1), "run r1").unwrap(), all[..1]);
+        assert_eq!(reserve_gpus(&other, &all, Some(2), "run r2").unwrap(), all[1..]);
+        let third = WorkFolder::at(work.root()).unwrap();
+        let error = reserve_gpus(&third, &all, Some(1), "run r3").unwrap_err().to_string();
+        assert!(error.starts_with("1 GPUs are needed, and 0 of 3 are free: "), "{error}");
+        assert!(error.contains("is taken by run r1 since 2") && error.contains("is taken by run r2"), "{error}");
+    }
+
+    #[test]
+    fn another_work_folder_is_no_other_machine() {
+        let ((_a, work), (_b, other)) = (self::work(), self::work());
+        let gpu = Lease::Gpu(uuids(["h"])[0].clone());
+        work.reserve(&gpu, "run r1").unwrap();
+        let error = other.reserve(&gpu, "run r2").unwrap_err().to_string();
+        let expected = format!("{gpu} is taken by pid {} (", std::process::id());
+        assert!(error.starts_with(&expected) && error.contains("of another work folder since 2"), "{error}");
+        let (port, next) = (choose_port(&work).unwrap(), choose_port(&other).unwrap());
+        assert_ne!(port, next);
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! Engines rename themselves, fork, lose their parents and wipe their environment, so no single mark is enough:
 //!
 //! - the entry `ORCH_RUN=<id>` in the environment that a process was started with;
+//! - a file in memory with the server's id for its name, open from the start and inherited by every process that is
+//!   forked, whatever it does to its title and environment;
 //! - the session that the server was started in;
 //! - every process that was seen to descend from it, by pid and start;
 //! - what descends from any of these, and, while the supervisor lives, from the supervisor: as the reaper of its
@@ -12,6 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::path::PathBuf;
 
 use super::Process;
 use super::process::{self, Stat};
@@ -20,10 +23,17 @@ use super::servers::Folder;
 /// The variable that marks a server's processes with its id.
 pub(crate) const MARK: &str = "ORCH_RUN";
 
+/// The name of the file in memory that marks the processes of a server.
+pub(crate) fn memory_name(id: &str) -> String {
+    format!("{MARK}={id}")
+}
+
 /// The marks of one server.
 #[derive(Clone, Debug)]
 pub(crate) struct Marks {
     entry: String,
+    /// The file in memory that a server's processes inherit, as `/proc` names it.
+    memory: PathBuf,
     main: Option<Process>,
     supervisor: Option<Process>,
     seen: BTreeSet<Process>,
@@ -41,12 +51,18 @@ impl Marks {
         let seen = if folder.is_of_another_boot() { Vec::new() } else { folder.seen() };
         Marks {
             entry: format!("{MARK}={}", folder.id()),
+            memory: PathBuf::from(format!("/memfd:{} (deleted)", memory_name(folder.id()))),
             main,
             supervisor: folder.supervisor(),
             seen: seen.into_iter().chain(main).collect(),
             foreign: BTreeSet::new(),
             unmarked: BTreeSet::new(),
         }
+    }
+
+    /// Every process that was seen, and may live.
+    pub(crate) fn seen(&self) -> Vec<Process> {
+        self.seen.iter().copied().collect()
     }
 
     /// The server's main process.
@@ -93,7 +109,9 @@ impl Marks {
     }
 
     fn is_marked(&self, stat: &Stat) -> bool {
-        !self.unmarked.contains(&stat.process) && process::environment_has(stat.process.pid, &self.entry)
+        !self.unmarked.contains(&stat.process)
+            && (process::environment_has(stat.process.pid, &self.entry)
+                || process::has_open(stat.process.pid, &self.memory))
     }
 
     /// The session that the server was started in, as long as it is still that one: a process known otherwise is in it.
@@ -113,13 +131,16 @@ impl Marks {
 
     /// Processes that descend from the server and were not seen before; for the supervisor, a few times a second.
     /// Only pids that are new are looked at, so that this costs next to nothing beside a measurement.
-    pub(crate) fn newcomers(&mut self, supervisor: u32) -> io::Result<Vec<Process>> {
+    /// Also gives those of before that are gone.
+    pub(crate) fn newcomers(&mut self, supervisor: u32) -> io::Result<(Vec<Process>, Vec<Process>)> {
         let pids: BTreeSet<u32> = process::pids()?.into_iter().collect();
         self.foreign.retain(|pid| pids.contains(pid));
         let known: Vec<Stat> = self.seen.iter().filter_map(|seen| process::stat(seen.pid)).collect();
         let known: Vec<Stat> = known.into_iter().filter(|stat| self.seen.contains(&stat.process)).collect();
         // The dead are forgotten here (the file still has them): their pids may already be somebody else's.
-        self.seen = known.iter().map(|stat| stat.process).collect();
+        let still: BTreeSet<Process> = known.iter().map(|stat| stat.process).collect();
+        let gone = self.seen.difference(&still).copied().collect();
+        self.seen = still;
         let session = self.main.map(|main| main.pid).filter(|main| known.iter().any(|stat| stat.session == *main));
         let mut ours: BTreeSet<u32> = known.iter().map(|stat| stat.process.pid).collect();
         let mut fresh: Vec<Stat> = pids
@@ -141,6 +162,6 @@ impl Marks {
         }
         self.foreign.extend(fresh.iter().map(|stat| stat.process.pid));
         self.seen.extend(found.iter().copied());
-        Ok(found)
+        Ok((found, gone))
     }
 }

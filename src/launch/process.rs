@@ -107,6 +107,20 @@ fn parse_stat(bytes: &[u8]) -> Option<Stat> {
     })
 }
 
+/// When the process of this pid started, by the wall clock as it is set now; `None` if it is gone.
+pub(crate) fn began(pid: u32) -> Option<jiff::Timestamp> {
+    let started = stat(pid)?.process.start_ticks as f64 / ticks_per_s();
+    let up: f64 = std::fs::read_to_string("/proc/uptime").ok()?.split_whitespace().next()?.parse().ok()?;
+    let ago = jiff::SignedDuration::try_from_secs_f64((up - started).max(0.0)).ok()?;
+    jiff::Timestamp::now().checked_sub(ago).ok()
+}
+
+/// Clock ticks in a second, the unit of start times.
+fn ticks_per_s() -> f64 {
+    let told = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten();
+    told.map_or(100.0, |ticks| ticks as f64)
+}
+
 /// All pids there are.
 pub(crate) fn pids() -> io::Result<Vec<u32>> {
     let mut pids = Vec::new();
@@ -130,6 +144,13 @@ pub(crate) fn environment_has(pid: u32, entry: &str) -> bool {
         .is_ok_and(|bytes| bytes.split(|byte| *byte == 0).any(|found| found == entry.as_bytes()))
 }
 
+/// Whether the process has this open, as far as we may look.
+pub(crate) fn has_open(pid: u32, target: &Path) -> bool {
+    std::fs::read_dir(format!("/proc/{pid}/fd")).is_ok_and(|open| {
+        open.filter_map(Result::ok).any(|open| std::fs::read_link(open.path()).is_ok_and(|link| link == target))
+    })
+}
+
 /// This process, its parent, and so on up: what must never be stopped from here.
 pub(crate) fn self_and_ancestors(all: &BTreeMap<u32, Stat>) -> BTreeSet<u32> {
     let mut line = BTreeSet::new();
@@ -147,12 +168,7 @@ pub(crate) fn boot_id() -> io::Result<String> {
 
 /// The pids that have this file, socket or pipe open, as far as we may look.
 pub(crate) fn holders_of(target: &Path) -> io::Result<Vec<u32>> {
-    let holds = |pid: &u32| {
-        std::fs::read_dir(format!("/proc/{pid}/fd")).is_ok_and(|open| {
-            open.filter_map(Result::ok).any(|open| std::fs::read_link(open.path()).is_ok_and(|link| link == target))
-        })
-    };
-    Ok(pids()?.into_iter().filter(holds).collect())
+    Ok(pids()?.into_iter().filter(|pid| has_open(*pid, target)).collect())
 }
 
 #[cfg(test)]

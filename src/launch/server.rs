@@ -242,8 +242,17 @@ impl Server {
             let exited = Exited { stopped: exited.stopped || before.is_none(), ..exited };
             journal = journal.and(self.tell_exit(exited, emit));
         }
-        let left = Left { processes: ended.left.len() as u64, ..Left::default() };
+        let mut left = Left { processes: ended.left.len() as u64, ..Left::default() };
         if ended.left.is_empty() {
+            let stop::After { cleared, returned } = stop::after(&local.folder).await;
+            (left.removed, left.files) = (cleared.removed, cleared.files);
+            if let Some(returned) = returned {
+                left.gpu_mib = Some(returned.above_mib);
+                if returned.above_mib == 0 {
+                    let s = returned.after.as_secs_f64();
+                    journal = journal.and(emit.emit(Scope::Run, Event::MemoryReturned { s }));
+                }
+            }
             journal = journal.and(local.tell_ports(emit).await);
             for lease in &local.leases {
                 journal = journal.and(emit.emit(Scope::Run, Event::LeaseLeft { lease: lease.to_string() }));

@@ -6,7 +6,8 @@
 //! | `owner` | the run | locked as long as the run lives |
 //! | `lock` | the supervisor | locked as long as the supervisor lives |
 //! | `supervisor`, `pid` | each process itself | [`Identity`] |
-//! | `seen` | the supervisor | every process that descended from the server, a line each |
+//! | `seen` | the supervisor | every process that descended from the server, a line each, and one more when it is gone |
+//! | `files.jsonl` | the supervisor | files in memory and sockets that these were seen to use |
 //! | `keep` | the run | the server may outlive it |
 //! | `stopping` | who stops it | it is being stopped |
 //! | `status` | the supervisor | [`Status`]: how the server's main process ended |
@@ -25,7 +26,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::marks::Marks;
-use super::{LaunchError, Lease, Process, WorkFolder, process};
+use super::{LaunchError, Lease, Process, WorkFolder, leftovers, process};
 use crate::host::{self, Mode};
 use crate::render::StopRule;
 
@@ -46,6 +47,9 @@ pub(crate) struct ServerPlan {
     /// How long it may outlive its run.
     pub(crate) abandon: Duration,
     pub(crate) leases: Vec<Lease>,
+    /// Device memory that was in use before it was started, by UUID of each of its GPUs; `None` where nothing told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) idle_mib: Option<BTreeMap<String, u64>>,
     pub(crate) log: PathBuf,
     pub(crate) since: Timestamp,
     pub(crate) boot_id: String,
@@ -243,6 +247,31 @@ impl Folder {
         };
         // A torn last line names a process whose other marks are still there.
         text.lines().filter_map(parse).collect()
+    }
+
+    /// The same, with when those were gone that were seen to go.
+    pub(crate) fn lives(&self) -> Vec<leftovers::Life> {
+        let text = std::fs::read_to_string(self.file("seen")).unwrap_or_default();
+        let parse = |line: &str| {
+            let mut words = line.strip_prefix('-')?.split(' ');
+            let process = Process { pid: words.next()?.parse().ok()?, start_ticks: words.next()?.parse().ok()? };
+            Some((process, words.next()?.parse::<Timestamp>().ok()?))
+        };
+        let gone: BTreeMap<Process, Timestamp> = text.lines().filter_map(parse).collect();
+        let all = self.seen().into_iter().chain(self.main());
+        all.map(|process| (process, gone.get(&process).copied())).collect()
+    }
+
+    /// Notes which processes of [`Folder::seen`] are gone.
+    pub(crate) fn add_gone(&self, processes: &[Process]) -> io::Result<()> {
+        if processes.is_empty() {
+            return Ok(());
+        }
+        let now = Timestamp::now();
+        let lines: String =
+            processes.iter().map(|gone| format!("-{} {} {now}\n", gone.pid, gone.start_ticks)).collect();
+        let mut file = OpenOptions::new().append(true).create(true).mode(0o600).open(self.file("seen"))?;
+        file.write_all(lines.as_bytes())
     }
 
     /// Adds to [`Folder::seen`].

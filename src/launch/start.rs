@@ -20,7 +20,7 @@ use super::marks::Marks;
 use super::server::{Local, Server};
 use super::servers::{Folder, ServerPlan};
 use super::supervise::{Answer, number};
-use super::{LaunchError, Lease, Process, WorkFolder, end, port, process};
+use super::{LaunchError, Lease, Process, WorkFolder, end, gpu, port, process};
 use crate::event::{Emit, Event, Scope};
 use crate::host;
 use crate::render::{Rank, StopRule};
@@ -28,7 +28,7 @@ use crate::render::{Rank, StopRule};
 /// How long the supervisor has to start the program. Not the program's own time: only until it runs.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// More open files than this do not go in one message.
-const MOST_LEASES: usize = 64;
+const MOST_LEASES: usize = 128;
 
 /// What is started, and under which rules.
 #[derive(Clone)]
@@ -172,6 +172,16 @@ async fn begin(
         .lock("owner")?
         .ok_or_else(|| LaunchError::Plan { why: format!("{} is locked by somebody else", folder.path().display()) })?;
     let log = std::path::absolute(start.log).map_err(LaunchError::io("find", start.log))?;
+    let gpus = start.leases.iter().filter_map(|lease| match lease {
+        Lease::Gpu(uuid) => Some(uuid.clone()),
+        _ => None,
+    });
+    let gpus: Vec<String> = gpus.collect();
+    let idle_mib = match gpus.is_empty() {
+        true => None,
+        // It runs a program: off the threads that serve the rest.
+        false => tokio::task::spawn_blocking(move || gpu::used(gpu::here().as_ref(), &gpus)).await.ok().flatten(),
+    };
     let plan = ServerPlan {
         v: 1,
         id: id.to_owned(),
@@ -183,6 +193,7 @@ async fn begin(
         stop: start.stop.clone(),
         abandon: start.abandon,
         leases: start.leases.clone(),
+        idle_mib,
         log: log.clone(),
         since: Timestamp::now(),
         boot_id: process::boot_id().map_err(LaunchError::io("read", "/proc/sys/kernel/random/boot_id"))?,
@@ -256,11 +267,12 @@ impl Drop for Starting {
     }
 }
 
-/// The leases' files once more, for handing over: a lease is held until the last copy is closed.
-fn copies(work: &WorkFolder, leases: &[Lease]) -> Result<Vec<File>, LaunchError> {
+/// What is open for the leases once more, for handing over: a lease is held until the last copy is closed.
+fn copies(work: &WorkFolder, leases: &[Lease]) -> Result<Vec<OwnedFd>, LaunchError> {
     let held = work.held();
-    let copy = |lease: &Lease| held.get(lease).map(|held| held.copy().map_err(LaunchError::io("open", work.leases())));
-    leases.iter().filter_map(copy).collect()
+    let copies = leases.iter().filter_map(|lease| held.get(lease)).map(super::Held::copies);
+    let copies: io::Result<Vec<_>> = copies.collect();
+    Ok(copies.map_err(LaunchError::io("open", work.leases()))?.into_iter().flatten().collect())
 }
 
 fn name_holders(work: &WorkFolder, plan: &ServerPlan) -> Result<(), LaunchError> {
@@ -291,7 +303,7 @@ fn spawn(start: &Start<'_>, work: &WorkFolder, folder: &Folder, id: &str) -> Res
 }
 
 /// Gives the order, with the leases' open files beside it, and waits for the answer.
-fn ask(mut line: UnixStream, order: &Order, leases: &[File]) -> io::Result<Answer> {
+fn ask(mut line: UnixStream, order: &Order, leases: &[OwnedFd]) -> io::Result<Answer> {
     line.set_read_timeout(Some(START_LIMIT))?;
     line.set_write_timeout(Some(START_LIMIT))?;
     let body = serde_json::to_vec(order)?;
@@ -332,8 +344,10 @@ pub(crate) fn receive(mut line: &UnixStream) -> io::Result<Order> {
 /// What can be known before anything is touched.
 fn check(start: &Start<'_>) -> Result<(), LaunchError> {
     let plan = |why: String| Err(LaunchError::Plan { why });
-    if start.leases.len() > MOST_LEASES {
-        return plan(format!("{} leases are more than the {MOST_LEASES} that a server can have", start.leases.len()));
+    // Each is a file and a name.
+    if 2 * start.leases.len() > MOST_LEASES {
+        let most = MOST_LEASES / 2;
+        return plan(format!("{} leases are more than the {most} that a server can have", start.leases.len()));
     }
     if end::signal(&start.stop.signal).is_none() {
         return plan(format!("`{}` is not a signal", start.stop.signal));

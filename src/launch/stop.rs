@@ -6,10 +6,11 @@ use nix::sys::signal::Signal;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
+use super::leftovers::{self, Cleared};
 use super::marks::Marks;
 use super::process::Stat;
 use super::servers::{self, Folder, Status};
-use super::{LaunchError, PortOwner, Process, WorkFolder, end, port};
+use super::{LaunchError, PortOwner, Process, WorkFolder, end, gpu, port};
 use crate::render::StopRule;
 
 /// How long a supervisor that has ended its server has to end itself.
@@ -37,6 +38,12 @@ pub struct Stopped {
     pub left: Vec<String>,
     /// The port it had a lease for, and who listens there now.
     pub port: Option<(u16, PortOwner)>,
+    /// Device memory above the idle level, in MiB; `None` where there is no device, or nothing tells.
+    pub gpu_mib: Option<u64>,
+    /// Files that its processes had left and that were removed.
+    pub removed: Vec<String>,
+    /// Files of its processes that are still there, each with why.
+    pub files: Vec<String>,
 }
 
 /// Stops servers, one after the other, each to its end. A server that was stopped before is no fault and no entry. One
@@ -64,6 +71,10 @@ pub async fn stop(work: &WorkFolder, which: &Which) -> Result<Vec<Stopped>, Laun
 pub(crate) async fn stop_folder(work: &WorkFolder, folder: &Folder) -> Result<Stopped, LaunchError> {
     let port = folder.plan().and_then(|plan| plan.port());
     let ended = end_server(folder).await?;
+    let After { cleared, returned } = match ended.left.is_empty() {
+        true => after(folder).await,
+        false => After::default(),
+    };
     let port = match port {
         Some(number) if ended.left.is_empty() => Some((number, freed(number).await)),
         _ => None,
@@ -79,6 +90,9 @@ pub(crate) async fn stop_folder(work: &WorkFolder, folder: &Folder) -> Result<St
         id: folder.id().to_owned(),
         left: ended.left.iter().map(|stat| port::name(stat.process.pid)).collect(),
         port,
+        gpu_mib: returned.map(|returned| returned.above_mib),
+        removed: cleared.removed,
+        files: cleared.files,
     })
 }
 
@@ -142,6 +156,9 @@ pub(crate) async fn end_server(folder: &Folder) -> Result<Ended, LaunchError> {
     let none = marks.living().map_err(LaunchError::io("read", "/proc"))?.is_empty();
     if !none {
         folder.set("stopping")?;
+        let processes: Vec<Process> = marks.seen();
+        // What cannot be noted stays behind; that is no reason to let the processes live.
+        let _ = leftovers::note(folder, &processes);
         let left = end::end(&mut marks, &rule, &CancellationToken::new())
             .await
             .map_err(LaunchError::io("end", "processes"))?;
@@ -150,6 +167,27 @@ pub(crate) async fn end_server(folder: &Folder) -> Result<Ended, LaunchError> {
     }
     super::docker::end_of(folder).await?;
     Ok(Ended { left: Vec::new() })
+}
+
+/// What else there is to see to once nothing of a server lives: its files, and the memory of its devices.
+#[derive(Debug, Default)]
+pub(crate) struct After {
+    pub(crate) cleared: Cleared,
+    pub(crate) returned: Option<gpu::Returned>,
+}
+
+/// Sees to it.
+pub(crate) async fn after(folder: &Folder) -> After {
+    if folder.is_of_another_boot() {
+        return After::default();
+    }
+    let of = folder.clone();
+    let cleared = tokio::task::spawn_blocking(move || leftovers::clear(&of)).await.unwrap_or_default();
+    let returned = match folder.plan().and_then(|plan| plan.idle_mib) {
+        Some(idle) => gpu::returned(&idle).await,
+        None => None,
+    };
+    After { cleared, returned }
 }
 
 async fn ask_supervisor(supervisor: Process, rule: &StopRule) -> Result<(), LaunchError> {

@@ -24,10 +24,14 @@ use super::enter::{EnterFault, take_stdin};
 use super::marks::{MARK, Marks};
 use super::servers::{Folder, Identity, ServerPlan, Status};
 use super::start::{Order, receive};
-use super::{LaunchError, Process, WorkFolder, end};
+use super::{LaunchError, Process, WorkFolder, end, leftovers};
 
 /// Between two looks at what descends from the server, and at whether the run lives.
 const LOOK: Duration = Duration::from_millis(250);
+
+/// Between two looks at the files that the server uses, and how soon after a new process.
+const FILES: Duration = Duration::from_secs(30);
+const SOON: Duration = Duration::from_millis(500);
 
 /// What the supervisor tells the run about the start: one line.
 #[derive(Debug, Serialize, Deserialize)]
@@ -203,6 +207,8 @@ struct Watch {
     plan: ServerPlan,
     marks: Marks,
     own: u32,
+    /// When to look next at the files that the server uses.
+    files_due: Instant,
     /// Since when nobody holds the `owner` file.
     alone: Option<Instant>,
     stopping: bool,
@@ -215,7 +221,8 @@ impl Watch {
     fn new(folder: Folder, plan: ServerPlan) -> Self {
         let marks = Marks::of(&folder);
         let noted = String::new();
-        Watch { marks, folder, plan, own: std::process::id(), alone: None, stopping: false, ended: false, noted }
+        let (own, files_due) = (std::process::id(), Instant::now() + SOON);
+        Watch { marks, folder, plan, own, files_due, alone: None, stopping: false, ended: false, noted }
     }
 
     /// Watches the server to its end. A server that nobody is `waiting` for, since its run was gone before it began, is
@@ -289,9 +296,27 @@ impl Watch {
     }
 
     fn record(&mut self) {
-        let recorded = self.marks.newcomers(self.own).and_then(|found| self.folder.add_seen(&found));
+        let recorded = self.marks.newcomers(self.own).and_then(|(found, gone)| {
+            if !found.is_empty() {
+                // What a process uses is there a moment after it.
+                self.files_due = self.files_due.min(Instant::now() + SOON);
+            }
+            self.folder.add_seen(&found)?;
+            self.folder.add_gone(&gone)
+        });
         if let Err(error) = recorded {
             self.note("record processes", error);
+        }
+        if Instant::now() >= self.files_due {
+            self.note_files();
+        }
+    }
+
+    /// Notes which files in memory and sockets the server uses, to be cleared should it be killed.
+    fn note_files(&mut self) {
+        self.files_due = Instant::now() + FILES;
+        if let Err(error) = leftovers::note(&self.folder, &self.marks.seen()) {
+            self.note("record files", error);
         }
     }
 
@@ -314,6 +339,7 @@ impl Watch {
         if let Err(error) = self.folder.set("stopping") {
             self.note("say that it is stopping", error);
         }
+        self.note_files();
         let mut marks = self.marks.clone();
         let rule = self.plan.stop.clone();
         let ending = end::end(&mut marks, &rule, &hurry);

@@ -60,6 +60,17 @@ pub enum PreflightError {
         /// What is wrong with it.
         why: String,
     },
+    /// The profile names GPUs that are not there.
+    #[error("the profile asks for {asked}, and {there}")]
+    #[diagnostic(code(orch::preflight::gpus), help("{help}"))]
+    Gpus {
+        /// What it asks for.
+        asked: String,
+        /// What there is.
+        there: String,
+        /// What to do.
+        help: &'static str,
+    },
     /// A path cannot be written in a command.
     #[error("{} is not UTF-8, and a command's words must be", path.display())]
     #[diagnostic(code(orch::preflight::path))]
@@ -106,7 +117,10 @@ impl PreflightError {
                 | LaunchError::NoFreePort
                 | LaunchError::LeaseTaken { lease: Lease::Port(_), .. },
             ) => "port_in_use",
-            PreflightError::Launch(LaunchError::LeaseTaken { lease: Lease::Gpu(_), .. }) => "gpu_busy",
+            PreflightError::Launch(
+                LaunchError::LeaseTaken { lease: Lease::Gpu(_), .. } | LaunchError::NoFreeGpus { .. },
+            ) => "gpu_busy",
+            PreflightError::Gpus { .. } => "bad_config",
             PreflightError::ExecutableMissing { .. } => "missing_dependency",
             PreflightError::ModelMissing { .. } => "weights_missing",
             PreflightError::Launch(LaunchError::PortDenied { .. }) | PreflightError::Version { .. } => "bad_config",

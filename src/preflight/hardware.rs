@@ -15,7 +15,11 @@ pub fn hardware() -> std::io::Result<HostInfo> {
     // Affinity and the limits of a container count: it is what a server started from here gets.
     let cores = std::thread::available_parallelism()?.get();
     let processor = describe(&cpuinfo, std::env::consts::ARCH, cores);
-    let parts: Vec<String> = gpus(Path::new(NVIDIA_GPUS)).into_iter().chain([processor]).collect();
+    let gpus = match std::env::var_os(crate::launch::gpu::MADE) {
+        None => gpus(Path::new(NVIDIA_GPUS)),
+        Some(_) => made(&crate::launch::gpu::here().list()),
+    };
+    let parts: Vec<String> = gpus.into_iter().chain([processor]).collect();
     Ok(HostInfo { name, hardware: parts.join("; ") })
 }
 
@@ -28,6 +32,15 @@ fn gpus(folder: &Path) -> Vec<String> {
         *models.entry(model.unwrap_or("GPU of unknown model").to_owned()).or_default() += 1;
     }
     models.into_iter().map(|(model, count)| format!("{count}x {model}")).collect()
+}
+
+/// GPUs that only stand for some, so that no record of theirs is ever taken for one of real ones.
+fn made(gpus: &[crate::render::Gpu]) -> Vec<String> {
+    let mut names: BTreeMap<&str, u32> = BTreeMap::new();
+    for gpu in gpus {
+        *names.entry(&gpu.name).or_default() += 1;
+    }
+    names.into_iter().map(|(name, count)| format!("{count}x {name}")).collect()
 }
 
 fn describe(cpuinfo: &str, machine: &str, cores: usize) -> String {

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::install::{self, CpuFeatures, Environment, Step};
-use super::{PreflightError, container, executable, model, port, version};
+use super::{PreflightError, container, executable, gpus, model, port, version};
 use crate::engine::{self, EngineFacts, Requirement, Version};
 use crate::event::{Emit, EmitError, Event, Scope};
 use crate::launch::WorkFolder;
@@ -44,8 +44,17 @@ pub fn choose_port(
     work: &WorkFolder,
     emit: &dyn Emit,
 ) -> Result<Facts, PreflightError> {
+    let chosen = gpus::choose(profile, work);
+    let there = match &chosen {
+        // Nothing is said of a machine without.
+        Ok(chosen) if chosen.all.is_empty() => chosen.clone(),
+        _ => Teller(emit).check("gpus", chosen, ToString::to_string)?,
+    };
+    if let Some(doubt) = there.doubt {
+        Teller(emit).warn(doubt)?;
+    }
     let port = Teller(emit).check("port", port::choose(profile.port, work), |port| port.to_string())?;
-    Ok(found.at(port, Vec::new()))
+    Ok(Facts { gpus: there.all, ..found.at(port, there.devices) })
 }
 
 impl Found {

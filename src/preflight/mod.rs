@@ -6,6 +6,7 @@
 mod container;
 mod error;
 mod executable;
+mod gpus;
 mod hardware;
 pub mod install;
 mod look;

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::logic::{self, Settings};
 use super::{Facts, Fault, Warning, packaged};
 use crate::engine::{Choice, Definition, Owner, kind_word, settings};
-use crate::profile::{EngineKind, Flag, Profile};
+use crate::profile::{EngineKind, Flag, Profile, Via};
 
 /// What a command came to.
 pub(super) struct Command {
@@ -30,6 +30,7 @@ pub(super) fn render(profile: &Profile, definition: &Definition, facts: &Facts) 
     let spelled = spell(definition, &settings, facts, &mut env, &mut faults, &mut warnings);
     let flags = flags(profile, definition, &mut faults);
     args(profile, definition, &mut faults);
+    env.extend(devices(profile, facts));
     env.extend(profile.env.clone());
     let executable = executable(profile, definition, facts, &mut faults);
     let mut context = named(&settings);
@@ -59,6 +60,21 @@ pub(super) fn render(profile: &Profile, definition: &Definition, facts: &Facts) 
         )]);
     }
     Ok(Command { argv, env, warnings })
+}
+
+/// Shows the server the GPUs that were chosen for it, where there are others. By number, since some engines read nothing
+/// else there, and in the order that the numbers are given in. A container is given its GPUs by its engine.
+fn devices(profile: &Profile, facts: &Facts) -> BTreeMap<String, String> {
+    let chosen = facts.gpus.iter().filter(|gpu| facts.devices.contains(&gpu.uuid));
+    let numbers: Vec<String> = chosen.map(|gpu| gpu.index.to_string()).collect();
+    let by_container = matches!(profile.launch.via, Via::Docker { .. });
+    let named = profile.env.contains_key("CUDA_VISIBLE_DEVICES");
+    if numbers.is_empty() || numbers.len() == facts.gpus.len() || by_container || named {
+        return BTreeMap::new();
+    }
+    [("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned()), ("CUDA_VISIBLE_DEVICES", numbers.join(","))]
+        .map(|(name, value)| (name.to_owned(), value))
+        .into()
 }
 
 /// Puts in what the place decides.

@@ -42,7 +42,7 @@ pub struct Gpu {
     pub index: u32,
     pub uuid: String,
     pub name: String,
-    pub memory_mib: u64,
+    pub memory_mib: Option<u64>,
 }
 
 /// A host that carries one rank.

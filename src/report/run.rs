@@ -27,7 +27,9 @@ pub fn ending(record: &Record, short: &str, exit: u8, width: usize) -> Vec<Strin
         Some(Left { kept: Some(id), .. }) => {
             format!("its server stays: orch run --attach {short} | orch logs {short} -f | orch stop {short}   ({id})")
         }
-        Some(left) if left.processes == 0 => format!("nothing of {short} left: 0 processes.   orch show {short}"),
+        Some(left) if left.processes == 0 => {
+            format!("nothing of {short} left: 0 processes{}.   orch show {short}", beside(left))
+        }
         Some(left) => format!("{} processes of {short} could not be ended.   orch ps", left.processes),
         None if record.provenance.contains_key("attached") => {
             format!("the server was left as it is.   orch show {short}")
@@ -35,6 +37,18 @@ pub fn ending(record: &Record, short: &str, exit: u8, width: usize) -> Vec<Strin
         None => format!("what is left of {short} is not known.   orch ps"),
     });
     lines
+}
+
+/// What else was seen to when a server had ended.
+fn beside(left: &Left) -> String {
+    let memory = left.gpu_mib.map(|mib| format!(", {mib} MiB")).unwrap_or_default();
+    let removed = match left.removed.len() {
+        0 => String::new(),
+        1 => "; 1 leftover file removed".to_owned(),
+        count => format!("; {count} leftover files removed"),
+    };
+    let files = left.files.iter().map(|file| format!("; still there: {file}")).collect::<String>();
+    format!("{memory}{removed}{files}")
 }
 
 fn judged(record: &Record, exit: u8, width: usize, lines: &mut Vec<String>) {

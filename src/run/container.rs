@@ -97,7 +97,7 @@ pub(super) async fn look_why(failure: &mut Failure, run: &str) {
 fn gpus(kind: EngineKind, facts: &Facts) -> Gpus {
     let needs = matches!(kind, EngineKind::Sglang | EngineKind::Vllm | EngineKind::Trtllm);
     let any = !facts.gpus.is_empty() || Path::new("/dev/nvidiactl").exists();
-    let uuids: Vec<String> = facts.gpus.iter().map(|gpu| gpu.uuid.clone()).collect();
+    let uuids = facts.devices.clone();
     match (facts.assumed, any) {
         (true, _) if needs => Gpus::All,
         (false, true) if docker::gives_by_cdi() => {

@@ -9,6 +9,7 @@ mod check_profiles;
 mod compare_with_baseline;
 mod containers;
 mod first_run;
+mod gpu_leases;
 mod install;
 mod keep_and_resume;
 mod launching;

@@ -417,7 +417,9 @@ async fn a_server_inherits_its_leases_and_nothing_else() {
 async fn of_two_for_one_lease_exactly_one_runs() {
     let place = Place::new();
     let other = WorkFolder::at(place.work.root()).unwrap();
-    let gpus = |names: [&str; 2]| names.map(|name| Lease::Gpu(name.to_owned())).to_vec();
+    // Names hold for the whole machine, and other tests may run on it.
+    let gpu = |name: &str| Lease::Gpu(format!("{name}-{}", std::process::id()));
+    let gpus = |names: [&str; 2]| names.map(gpu).to_vec();
     let mut first = place.server(&[]);
     first.leases.extend(gpus(["GPU-0", "GPU-1"]));
     let mut second = place.server(&[]);
@@ -426,7 +428,7 @@ async fn of_two_for_one_lease_exactly_one_runs() {
     place.wait_for_pids(1);
     match second.start().await.unwrap_err() {
         LaunchError::LeaseTaken { lease, holder, since } => {
-            assert_eq!((lease.to_string().as_str(), holder.as_str()), ("gpu:GPU-1", server.id()));
+            assert_eq!((lease, holder.as_str()), (gpu("GPU-1"), server.id()));
             assert!(since.is_some());
         }
         error => panic!("{error}"),
