@@ -162,7 +162,7 @@ impl<'a, 'e> Answer<'a, 'e> {
             route: asked.route,
             id: format!("{prefix}{:016x}", super::words::mix(engine.seed, record.entry.n)),
             model: asked.model.clone().unwrap_or_else(|| engine.model.clone()),
-            created: engine.since + i64::try_from(record.entry.arrived_ns / 1_000_000_000).unwrap_or(0) % 86_400,
+            created: jiff::Timestamp::now().as_second(),
             prompt_tokens: asked.prompt.len() as u64,
             cached_tokens: 0,
             says_cached: serve.cache_report.unwrap_or(played == Played::Llamacpp),

@@ -86,7 +86,7 @@ pub(super) struct Engine {
     pub(super) factor: f64,
     pub(super) model: String,
     /// Seconds since 1970.
-    pub(super) since: i64,
+    pub(super) since: Cell<i64>,
     pub(super) admission: RefCell<Rc<Admission>>,
     pub(super) counters: RefCell<Counters>,
     pub(super) pacer: Rc<Pacer>,
@@ -120,7 +120,7 @@ impl Engine {
             seed,
             factor: start_factor(&scenario, seed),
             model: scenario.served_name.clone().unwrap_or_else(|| "simulated".to_owned()),
-            since: jiff::Timestamp::now().as_second(),
+            since: Cell::new(jiff::Timestamp::now().as_second()),
             admission: RefCell::new(admission(&scenario)),
             counters: RefCell::default(),
             pacer,
@@ -336,6 +336,7 @@ impl Engine {
     pub(super) fn restart(&self) {
         (self.log)(Happening::Restarting);
         self.end_life();
+        self.since.set(jiff::Timestamp::now().as_second());
         self.counters.replace(Counters::default());
         let fresh = admission(&self.scenario);
         self.admission.replace(fresh);

@@ -130,7 +130,7 @@ fn sglang(engine: &Engine, counters: &Counters, page: &mut Page) {
 }
 
 fn vllm(engine: &Engine, counters: &Counters, page: &mut Page) {
-    page.gauge("process_start_time_seconds", engine.since as f64);
+    page.gauge("process_start_time_seconds", engine.since.get() as f64);
     page.labels = format!("engine=\"0\",model_name=\"{}\"", label(&engine.model));
     let admission = engine.admission.borrow();
     page.gauge("vllm:num_requests_running", admission.running() as f64);

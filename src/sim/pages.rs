@@ -66,7 +66,7 @@ fn metrics_page(engine: &Engine) -> Page {
 
 fn models(engine: &Engine) -> Value {
     let owner = engine.played().word();
-    let mut model = json!({"id": engine.model, "object": "model", "created": engine.since, "owned_by": owner});
+    let mut model = json!({"id": engine.model, "object": "model", "created": engine.since.get(), "owned_by": owner});
     match engine.played() {
         Played::Sglang | Played::Vllm => {
             model["root"] = json!(engine.model);

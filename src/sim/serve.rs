@@ -236,7 +236,12 @@ async fn respond(engine: &Rc<Engine>, connection: &mut Connection, request: Requ
         None => {
             let route = Route::of(&request.path, engine.played()).filter(|_| request.method == "POST");
             match route {
-                Some(route) if engine.ready.get() => return answer::generate(engine, connection, route, request).await,
+                Some(route) if engine.ready.get() => {
+                    // Whoever else has sent a request is read first, so that a crowd arrives when it does and not when
+                    // the answers before it have been prepared.
+                    tokio::task::yield_now().await;
+                    return answer::generate(engine, connection, route, request).await;
+                }
                 _ => pages::page(engine, &request.method, &request.path, &request.query, &request.body),
             }
         }
