@@ -17,10 +17,10 @@ use crate::load::url::Endpoint;
 use crate::load::{self, Options, Target, models};
 use crate::measure::{GOODPUT_METRICS, Goodput, RowWriter};
 use crate::preflight;
-use crate::profile::{PROMPT_KINDS, Prompt, prompts};
+use crate::profile::{Length, PROMPT_KINDS, Prompt, prompts};
 use crate::record::model::{HostInfo, Record, RunKind};
 use crate::record::{NewRun, RunFolder, Store};
-use crate::render::{Api, Arrival, Load, Step, Stop, Warning, Workload};
+use crate::render::{Api, Arrival, Lengths, Load, Step, Stop, Warning, Workload};
 use crate::report;
 use crate::report::live::{Usual, View};
 use crate::run::{self, Bench, Files};
@@ -204,7 +204,7 @@ impl Asked {
             concurrency,
             rate,
             arrival,
-            input_tokens: _,
+            input_tokens,
             output_tokens,
             warmup,
             goodput,
@@ -245,9 +245,14 @@ impl Asked {
             Some(Warmup::UntilSettled) => None,
         };
         let duration_s = duration.map(|duration| duration.as_secs_f64());
+        let lengths = Lengths { input: input_tokens.map(Length::Exact), output: None };
+        let (name, prompts) = match input_tokens {
+            Some(_) => ("made", Vec::new()),
+            None => ("builtin", all_prompts()),
+        };
         let step = Step {
             name: "bench".to_owned(),
-            workload: Workload::plain("builtin", api, all_prompts(), stop, seed),
+            workload: Workload::plain(name, api, prompts, stop, seed, lengths),
             load: Load { arrival, requests, duration_s, warmup },
             goodput: goodput_of(goodput)?,
         };
@@ -270,7 +275,6 @@ impl Asked {
         };
         let mut bench = json!({
             "api": self.step.workload.api,
-            "prompts": PROMPT_KINDS.iter().map(|kind| format!("builtin/{kind}")).collect::<Vec<_>>(),
             "output": output,
             "seed": self.step.workload.seed,
             "requests": self.step.load.requests,
@@ -278,6 +282,12 @@ impl Asked {
             "warmup": self.step.load.warmup,
             "goodput": self.step.goodput,
         });
+        match &self.step.workload.lengths.input {
+            Some(length) => bench["input_tokens"] = json!(length),
+            None => {
+                bench["prompts"] = PROMPT_KINDS.iter().map(|kind| format!("builtin/{kind}")).collect();
+            }
+        }
         match &self.step.load.arrival {
             Arrival::Closed { concurrency } => bench["concurrency"] = json!(concurrency),
             Arrival::Open { rate, shape } => {

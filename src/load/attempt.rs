@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::batch::{Batch, Shared};
 use super::exchange::Exchange;
 use super::pool::Slot;
+use super::requests::Request;
 use crate::clock::{Clock, Nanos};
 use crate::measure::{Outcome, Timeline};
 
@@ -29,16 +30,10 @@ pub(super) async fn request(
     number: u64,
     due: Nanos,
 ) -> bool {
-    let bytes = batch.bytes(number, &shared.requests);
+    let Request { bytes, wanted_tokens, wanted_input_tokens } = batch.request(number, &shared.requests);
     let limit = tokio::time::sleep(shared.options.request_limit);
     tokio::pin!(limit);
-    let fresh = || Timeline {
-        id: number,
-        due,
-        wanted_tokens: shared.requests.wanted_tokens,
-        wanted_input_tokens: shared.requests.wanted_input(batch.part, number),
-        ..Timeline::default()
-    };
+    let fresh = || Timeline { id: number, due, wanted_tokens, wanted_input_tokens, ..Timeline::default() };
     let mut timeline = Timeline { attempts: 1, ..fresh() };
     let timeline = loop {
         let mut exchange = Exchange::new(timeline, shared.options.keep_text)

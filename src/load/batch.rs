@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::requests::Requests;
+use super::requests::{Request, Requests};
 use super::settle::{Need, Settling};
 use super::wire::Dialer;
 use super::{Options, Part};
@@ -122,8 +122,8 @@ impl Batch {
         self.requests.is_none_or(|requests| number < requests).then_some(number)
     }
 
-    /// The bytes of request `number`.
-    pub(super) fn bytes(&self, number: u64, requests: &Requests) -> bytes::Bytes {
+    /// Request `number`.
+    pub(super) fn request(&self, number: u64, requests: &Requests) -> Request {
         match (self.part, &self.settling) {
             (Part::Measured, _) => requests.measured(number),
             (Part::Warmup, None) => requests.warmup(number),

@@ -109,7 +109,7 @@ impl Driver {
             return Err(refuse("it would measure nothing"));
         }
         let endpoint = Endpoint::parse(&target.base_url)?;
-        let requests = Requests::build(target, &endpoint, &step.workload, &step.name, options.ask_usage)?;
+        let requests = Requests::build(target, &endpoint, &step.workload, &step.name, options)?;
         let get = requests::get(&endpoint.path("/v1/models"), &endpoint, &target.headers)?;
         Ok(Driver {
             shared: Shared::new(clock.clone(), requests, halt, options.clone()),

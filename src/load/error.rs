@@ -51,6 +51,16 @@ pub enum LoadError {
         /// What is missing.
         why: &'static str,
     },
+    /// Prompts of the wanted length cannot be made.
+    #[error("prompts of an exact length cannot be made: {why}")]
+    #[diagnostic(
+        code(orch::load::input_length),
+        help("they need a server that counts the tokens of its prompts (/tokenize, or usage in its answers)")
+    )]
+    InputLength {
+        /// What is missing.
+        why: String,
+    },
     /// Too few file descriptors for so many connections.
     #[error("{wanted} connections need more open files than the limit of {limit}")]
     #[diagnostic(

@@ -12,6 +12,7 @@ mod driver;
 mod error;
 pub mod exchange;
 pub mod http;
+pub mod lengths;
 pub mod memo;
 pub mod models;
 mod native;
@@ -64,6 +65,8 @@ pub struct Options {
     pub ask_usage: bool,
     /// Set by whoever sees that the server compiles: a warm-up by convergence then goes on.
     pub compiling: settle::Compiling,
+    /// How the server counts, by [`lengths::calibrate`], where prompts are made to a length.
+    pub vocabulary: Option<lengths::Vocabulary>,
 }
 
 impl Default for Options {
@@ -76,6 +79,7 @@ impl Default for Options {
             grace: Duration::from_secs(60),
             ask_usage: true,
             compiling: settle::Compiling::default(),
+            vocabulary: None,
         }
     }
 }

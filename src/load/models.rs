@@ -60,12 +60,20 @@ pub async fn list(endpoint: &Endpoint) -> Result<Vec<String>, NoList> {
 /// The body of a 200 answer.
 async fn get(endpoint: &Endpoint) -> Result<Vec<u8>, NoList> {
     let request = requests::get(&endpoint.path("/v1/models"), endpoint, &[])?;
+    match answer_to(endpoint, &request).await? {
+        (200, body) => Ok(body),
+        (status, _) => Err(NoList::Status(status)),
+    }
+}
+
+/// Status and body of the answer to a request for something small.
+pub(super) async fn answer_to(endpoint: &Endpoint, request: &[u8]) -> Result<(u16, Vec<u8>), NoList> {
     let opened = Dialer::new(endpoint).await?.open().await;
     let mut connection = opened.map_err(|error| NoList::NotConnected(error.words))?;
     let mut decoder = Decoder::default();
     let (mut status, mut body, mut fault) = (None, Vec::new(), None);
     connection
-        .ask(&request, |bytes| {
+        .ask(request, |bytes| {
             let Some(bytes) = bytes else {
                 decoder.end();
                 return ControlFlow::Break(());
@@ -89,11 +97,11 @@ async fn get(endpoint: &Endpoint) -> Result<Vec<u8>, NoList> {
         .await?;
     match (status, fault) {
         (_, Some(fault)) => Err(NoList::NotAList(fault)),
-        (Some(200), None) if decoder.is_done() => Ok(body),
-        (Some(200), None) if body.len() > SIZE_LIMIT => {
+        (Some(status), None) if decoder.is_done() => Ok((status, body)),
+        (Some(status), None) if status != 200 => Ok((status, body)),
+        (Some(_), None) if body.len() > SIZE_LIMIT => {
             Err(NoList::NotAList(format!("it is longer than {SIZE_LIMIT} bytes")))
         }
-        (Some(200) | None, None) => Err(NoList::NotAList("it ends before its end".to_owned())),
-        (Some(status), None) => Err(NoList::Status(status)),
+        (Some(_) | None, None) => Err(NoList::NotAList("it ends before its end".to_owned())),
     }
 }

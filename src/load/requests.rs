@@ -8,9 +8,10 @@ use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use serde_json::{Map, Value, json};
 
+use super::lengths::{self, Vocabulary};
 use super::url::Endpoint;
-use super::{LoadError, Part, Target};
-use crate::render::{Api, Stop, Workload};
+use super::{LoadError, Options, Target};
+use crate::render::{Api, Lengths, Stop, Workload};
 
 /// Keys of the body that the load must set itself, or the measurement would not be what it says.
 const OWNED: [&str; 10] = [
@@ -26,14 +27,11 @@ const OWNED: [&str; 10] = [
     "ignore_eos",
 ];
 
-/// The requests of a step, one for each prompt, and their order.
+/// The requests of a step.
 #[derive(Debug)]
 pub(super) struct Requests {
-    /// Head and body, ready to send.
-    bytes: Vec<Bytes>,
+    source: Source,
     order: Order,
-    /// The length that each answer must have, when it is to be exact.
-    pub(super) wanted_tokens: Option<u64>,
     /// At most so many tokens an answer.
     pub(super) max_tokens: u64,
     /// Which endpoint.
@@ -42,57 +40,151 @@ pub(super) struct Requests {
     pub(super) url: String,
 }
 
+/// Where the bytes of a request come from.
+#[derive(Debug)]
+enum Source {
+    /// Built before the first is sent, one for each prompt.
+    Built { bytes: Vec<Bytes>, wanted_tokens: Option<u64> },
+    /// Made when its turn comes, since each is unlike all others.
+    Made(Box<Maker>),
+}
+
+/// What a request is made of whose lengths are drawn.
+#[derive(Debug)]
+struct Maker {
+    head: String,
+    target: Target,
+    workload: Workload,
+    ask_usage: bool,
+    vocabulary: Option<Vocabulary>,
+}
+
+/// A request, ready to send.
+#[derive(Clone, Debug)]
+pub(super) struct Request {
+    /// Head and body.
+    pub(super) bytes: Bytes,
+    /// The length that its answer must have, when it is to be exact.
+    pub(super) wanted_tokens: Option<u64>,
+    /// The length that its prompt was made to have.
+    pub(super) wanted_input_tokens: Option<u64>,
+}
+
+/// Numbers of warm-up requests are kept apart from the measured ones by this, where something is drawn for them.
+const WARMUP: u64 = 1 << 48;
+
 impl Requests {
-    /// Builds them all.
+    /// Builds them, or gets ready to.
     pub(super) fn build(
         target: &Target,
         endpoint: &Endpoint,
         workload: &Workload,
         step: &str,
-        ask_usage: bool,
+        options: &Options,
     ) -> Result<Self, LoadError> {
-        if workload.prompts.is_empty() {
-            return Err(LoadError::Step { step: step.to_owned(), why: "its workload has no prompts" });
+        let refuse = |why| LoadError::Step { step: step.to_owned(), why };
+        let lengths = &workload.lengths;
+        if workload.prompts.is_empty() && lengths.input.is_none() {
+            return Err(refuse("its workload has no prompts"));
+        }
+        if lengths.input.is_some() && options.vocabulary.is_none() {
+            return Err(refuse("how the server counts prompts is not known"));
         }
         if let Some(key) = workload.body.keys().find(|key| OWNED.contains(&key.as_str())) {
             return Err(LoadError::OwnedKey { key: key.clone() });
         }
         let path = path_of(workload.api);
         let head = head(&endpoint.path(path), endpoint, &target.headers)?;
-        let bytes = workload.prompts.iter().map(|prompt| {
-            let body = Value::Object(body(target, workload, &prompt.text, ask_usage)).to_string();
-            Bytes::from(format!("{head}content-length: {}\r\n\r\n{body}", body.len()))
-        });
+        let (max_tokens, wanted_tokens) = match workload.stop {
+            Stop::Exact { tokens } => (tokens, Some(tokens)),
+            Stop::Natural { max_tokens } => (max_tokens, None),
+        };
+        let source = if *lengths == Lengths::default() {
+            let bytes = workload
+                .prompts
+                .iter()
+                .map(|prompt| whole(&head, &body(target, workload, &prompt.text, workload.stop, options.ask_usage)));
+            Source::Built { bytes: bytes.collect(), wanted_tokens }
+        } else {
+            Source::Made(Box::new(Maker {
+                head,
+                target: target.clone(),
+                workload: workload.clone(),
+                ask_usage: options.ask_usage,
+                vocabulary: options.vocabulary.clone(),
+            }))
+        };
         Ok(Requests {
-            bytes: bytes.collect(),
+            source,
             order: Order::new(workload.prompts.len(), workload.seed),
-            wanted_tokens: match workload.stop {
-                Stop::Exact { tokens } => Some(tokens),
-                Stop::Natural { .. } => None,
-            },
-            max_tokens: match workload.stop {
-                Stop::Exact { tokens } => tokens,
-                Stop::Natural { max_tokens } => max_tokens,
-            },
+            max_tokens,
             api: workload.api,
             url: endpoint.url(path),
         })
     }
 
-    /// The bytes of the measured request `number`.
-    pub(super) fn measured(&self, number: u64) -> Bytes {
-        self.bytes[self.order.measured(number)].clone()
+    /// The measured request `number`.
+    pub(super) fn measured(&self, number: u64) -> Request {
+        self.request(number, || self.order.measured(number))
     }
 
-    /// How many tokens the prompt of a request was made to have.
-    pub(super) fn wanted_input(&self, _part: Part, _number: u64) -> Option<u64> {
-        None
+    /// The warm-up request `number`.
+    pub(super) fn warmup(&self, number: u64) -> Request {
+        self.request(WARMUP + number, || self.order.warmup(number))
     }
 
-    /// The bytes of the warm-up request `number`.
-    pub(super) fn warmup(&self, number: u64) -> Bytes {
-        self.bytes[self.order.warmup(number)].clone()
+    fn request(&self, number: u64, place: impl FnOnce() -> usize) -> Request {
+        match &self.source {
+            Source::Built { bytes, wanted_tokens } => {
+                let bytes = bytes[place()].clone();
+                Request { bytes, wanted_tokens: *wanted_tokens, wanted_input_tokens: None }
+            }
+            Source::Made(maker) => maker.make(number, place),
+        }
     }
+}
+
+impl Maker {
+    fn make(&self, number: u64, place: impl FnOnce() -> usize) -> Request {
+        let Maker { head, target, workload, ask_usage, vocabulary } = self;
+        let made = vocabulary.as_ref().and_then(|vocabulary| lengths::made(workload, vocabulary, number));
+        let stop = lengths::output(workload, number).map_or(workload.stop, |tokens| Stop::Exact { tokens });
+        let text = match &made {
+            Some((_, text)) => text,
+            None => &workload.prompts[place()].text,
+        };
+        Request {
+            bytes: whole(head, &body(target, workload, text, stop, *ask_usage)),
+            wanted_tokens: match stop {
+                Stop::Exact { tokens } => Some(tokens),
+                Stop::Natural { .. } => None,
+            },
+            wanted_input_tokens: made.map(|(tokens, _)| tokens),
+        }
+    }
+}
+
+fn whole(head: &str, body: &Map<String, Value>) -> Bytes {
+    // A map of JSON values can always be written.
+    let body = serde_json::to_string(body).unwrap_or_default();
+    Bytes::from(format!("{head}content-length: {}\r\n\r\n{body}", body.len()))
+}
+
+/// The bytes of one generating request for `prompt`, outside of any order.
+pub(super) fn one(target: &Target, endpoint: &Endpoint, workload: &Workload, prompt: &str) -> Result<Bytes, LoadError> {
+    let head = head(&endpoint.path(path_of(workload.api)), endpoint, &target.headers)?;
+    Ok(whole(&head, &body(target, workload, prompt, workload.stop, true)))
+}
+
+/// The bytes of a POST of `body` to `path`.
+pub(super) fn post(
+    path: &str,
+    endpoint: &Endpoint,
+    headers: &[(String, String)],
+    body: &str,
+) -> Result<Bytes, LoadError> {
+    let head = head(&endpoint.path(path), endpoint, headers)?;
+    Ok(Bytes::from(format!("{head}content-length: {}\r\n\r\n{body}", body.len())))
 }
 
 /// The path of an endpoint, behind the base.
@@ -148,8 +240,8 @@ fn write_headers(head: &mut String, headers: &[(String, String)]) -> Result<(), 
     Ok(())
 }
 
-fn body(target: &Target, workload: &Workload, prompt: &str, ask_usage: bool) -> Map<String, Value> {
-    let (most, exact) = match workload.stop {
+fn body(target: &Target, workload: &Workload, prompt: &str, stop: Stop, ask_usage: bool) -> Map<String, Value> {
+    let (most, exact) = match stop {
         Stop::Natural { max_tokens } => (max_tokens, false),
         Stop::Exact { tokens } => (tokens, true),
     };
@@ -274,6 +366,7 @@ mod tests {
             body: Map::new(),
             cold_prefix: false,
             seed: 7,
+            lengths: Lengths::default(),
         }
     }
 
@@ -286,11 +379,11 @@ mod tests {
     }
 
     fn build(workload: &Workload) -> Result<Requests, LoadError> {
-        Requests::build(&target(), &Endpoint::parse("http://h:1/v1").unwrap(), workload, "s", true)
+        Requests::build(&target(), &Endpoint::parse("http://h:1/v1").unwrap(), workload, "s", &Options::default())
     }
 
     fn sent_body(requests: &Requests, number: u64) -> Value {
-        let bytes = requests.measured(number);
+        let bytes = requests.measured(number).bytes;
         let at = memchr::memmem::find(&bytes, b"\r\n\r\n").unwrap();
         serde_json::from_slice(&bytes[at + 4..]).unwrap()
     }
@@ -301,7 +394,7 @@ mod tests {
         workload.body.insert("temperature".to_owned(), json!(0));
         workload.body.insert("stream_options".to_owned(), json!({"continuous_usage_stats": true}));
         let requests = build(&workload).unwrap();
-        let text = String::from_utf8(requests.measured(0).to_vec()).unwrap();
+        let text = String::from_utf8(requests.measured(0).bytes.to_vec()).unwrap();
         assert!(text.starts_with("POST /v1/chat/completions HTTP/1.1\r\nhost: h:1\r\n"));
         assert!(text.contains("\r\nauthorization: Bearer x\r\n"));
         let body = text.split_once("\r\n\r\n").unwrap().1;
@@ -311,7 +404,10 @@ mod tests {
             json!({"model": "m", "messages": [{"role": "user", "content": "prompt 0"}], "stream": true, "max_tokens": 32,
                 "ignore_eos": true, "temperature": 0, "stream_options": {"continuous_usage_stats": true, "include_usage": true}})
         );
-        assert_eq!((requests.wanted_tokens, requests.url.as_str()), (Some(32), "http://h:1/v1/chat/completions"));
+        assert_eq!(
+            (requests.measured(0).wanted_tokens, requests.url.as_str()),
+            (Some(32), "http://h:1/v1/chat/completions")
+        );
     }
 
     #[test]

@@ -42,6 +42,7 @@ pub(super) fn step(arrival: Arrival) -> Step {
             body: serde_json::Map::new(),
             cold_prefix: false,
             seed: 0,
+            lengths: Default::default(),
         },
         load: Load { arrival, requests: None, duration_s: None, warmup: None },
         goodput: None,

@@ -168,6 +168,19 @@ fn about_transport(measured: &Measured) -> Vec<Warning> {
         let text = format!("{again} requests were sent more than once: their latencies count from the first sending");
         warnings.push(Warning::new("sent_again", text));
     }
+    let inputs = measured.timelines.iter().filter(|timeline| timeline.is_ok());
+    let inputs = inputs.filter_map(|timeline| Some((timeline.wanted_input_tokens?, timeline.input_tokens())));
+    let (wanted, came): (Vec<u64>, Vec<Option<u64>>) = inputs.unzip();
+    let off = wanted.iter().zip(&came).find(|(wanted, came)| came.is_some_and(|came| came != **wanted));
+    if let Some((wanted, Some(example))) = off {
+        let text =
+            format!("prompts do not have the length that was asked for, such as {example} tokens instead of {wanted}");
+        warnings.push(Warning::new("input_length_off", text));
+    }
+    if !came.is_empty() && came.iter().all(Option::is_none) {
+        let text = "no answer says how many tokens its prompt had: the length of prompts is not checked";
+        warnings.push(Warning::new("input_length_not_checked", text));
+    }
     let unended = measured.timelines.iter().filter(|timeline| timeline.transfer_unended).count();
     if unended > 0 {
         let text = format!(

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::{Api, Stop, Workload};
+use super::{Api, Lengths, Stop, Workload};
 use crate::profile::Prompt;
 
 /// Everything that decides what is sent, in the engine-neutral form: the same workload has one hash on all engines, so
@@ -18,14 +18,15 @@ pub(crate) struct Identity<'a> {
     pub(crate) sampling: &'a Map<String, Value>,
     pub(crate) cold_prefix: bool,
     pub(crate) seed: u64,
+    pub(crate) lengths: &'a Lengths,
 }
 
 impl Identity<'_> {
     /// `sha256:<hex>`.
     pub(crate) fn hash(&self) -> String {
-        let Identity { form, api, prompts, stop, sampling, cold_prefix, seed } = self;
+        let Identity { form, api, prompts, stop, sampling, cold_prefix, seed, lengths } = self;
         // `json!` cannot fail here: each of these is a plain struct, a list or a map with text keys.
-        let whole = serde_json::json!({
+        let mut whole = serde_json::json!({
             "form": form,
             "api": api,
             "prompts": prompts,
@@ -34,6 +35,10 @@ impl Identity<'_> {
             "cold_prefix": cold_prefix,
             "seed": seed,
         });
+        // Only where there are any: workloads of before keep their hash.
+        if **lengths != Lengths::default() {
+            whole["lengths"] = serde_json::json!(lengths);
+        }
         // A value tree has its keys sorted first: in which order a person wrote `sampling` changes nothing.
         let sorted = sorted(whole);
         let digest = Sha256::digest(sorted.to_string().as_bytes());
@@ -56,10 +61,18 @@ fn sorted(value: Value) -> Value {
 
 impl Workload {
     /// A workload without sampling parameters or wishes about the prefix cache.
-    pub fn plain(name: &str, api: Api, prompts: Vec<Prompt>, stop: Stop, seed: u64) -> Self {
+    pub fn plain(name: &str, api: Api, prompts: Vec<Prompt>, stop: Stop, seed: u64, lengths: Lengths) -> Self {
         let sampling = Map::new();
-        let identity =
-            Identity { form: 1, api, prompts: &prompts, stop, sampling: &sampling, cold_prefix: false, seed };
+        let identity = Identity {
+            form: 1,
+            api,
+            prompts: &prompts,
+            stop,
+            sampling: &sampling,
+            cold_prefix: false,
+            seed,
+            lengths: &lengths,
+        };
         Workload {
             name: name.to_owned(),
             hash: identity.hash(),
@@ -69,6 +82,7 @@ impl Workload {
             body: sampling,
             cold_prefix: false,
             seed,
+            lengths,
         }
     }
 }

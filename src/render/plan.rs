@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::engine::Version;
 use crate::measure::Goodput;
-use crate::profile::{EngineKind, Prompt};
+use crate::profile::{EngineKind, Length, Prompt};
 
 /// What a plan needs to know of the place. `orch render` assumes it, a run looks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -199,8 +199,28 @@ pub struct Workload {
     pub body: serde_json::Map<String, serde_json::Value>,
     /// What the prefix cache may hold.
     pub cold_prefix: bool,
-    /// Seed of the order in which prompts are drawn.
+    /// Seed of the order in which prompts are drawn, and of all else that is.
     pub seed: u64,
+    /// Lengths that are made or drawn.
+    #[serde(default, skip_serializing_if = "Lengths::is_default")]
+    pub lengths: Lengths,
+}
+
+/// Lengths that are not the prompts' own, or not the same for all.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Lengths {
+    /// Prompts are made to this length, as the server counts it; there are then none in the workload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Length>,
+    /// Answers have exact lengths drawn from this; the workload's own stop then says the longest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<Length>,
+}
+
+impl Lengths {
+    fn is_default(&self) -> bool {
+        *self == Lengths::default()
+    }
 }
 
 /// Which endpoint is asked.

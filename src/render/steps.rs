@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::identity::Identity;
-use super::{Api, Arrival, Fault, Load, Step, Stop, Workload};
+use super::{Api, Arrival, Fault, Lengths, Load, Step, Stop, Workload};
 use crate::engine::{Definition, kind_word};
 use crate::measure::Goodput;
 use crate::profile::{Bench, Length, Output, PrefixCache, Profile, WorkloadKeys};
@@ -81,26 +81,32 @@ fn workload(name: &str, bench: &Bench, definition: &Definition) -> Result<Worklo
     let key = |key: &str| format!("bench.{name}.{key}");
     let later = |what: &str| Fault::new("not_yet", key(what), "this build of orch cannot do that yet");
     let mut faults = Vec::new();
-    if input_tokens.is_some() {
-        faults
-            .push(later("input_tokens").help("give `prompts`; prompts of an exact length need the model's tokenizer"));
-    } else if texts.is_empty() {
+    if input_tokens.is_none() && texts.is_empty() {
         faults.push(
             Fault::new("no_prompts", key("prompts"), "there are no prompts")
                 .help("for example `prompts: [builtin/chat]`"),
         );
     }
+    if input_tokens.is_some() && !texts.is_empty() {
+        faults.push(
+            Fault::new("two_prompts", key("input_tokens"), "prompts are made to a length, or given, not both")
+                .help("take out `prompts` or `input_tokens`"),
+        );
+    }
     if turns.is_some_and(|turns| turns > 1) {
         faults.push(later("turns").help("take it out: each request is a conversation of its own"));
     }
-    let stop = stop(output.as_ref(), output_tokens.as_ref(), &key, &mut faults);
+    let (stop, output_length) = stop(output.as_ref(), output_tokens.as_ref(), &key, &mut faults);
+    let lengths = Lengths { input: input_tokens.clone(), output: output_length };
     let api = match api.as_deref() {
         None | Some("chat") => Api::Chat,
         Some("completions") => Api::Completions,
+        Some("generate") => Api::Generate,
+        Some("completion") => Api::Completion,
         Some(other) => {
             faults.push(
                 Fault::new("bad_api", key("api"), format!("`{other}` is not an endpoint"))
-                    .help("`chat` or `completions`"),
+                    .help("`chat`, `completions`, `generate` (SGLang) or `completion` (llama.cpp)"),
             );
             Api::Chat
         }
@@ -134,7 +140,8 @@ fn workload(name: &str, bench: &Bench, definition: &Definition) -> Result<Worklo
     }
     let seed = seed.unwrap_or(0);
     let (Some(stop), true) = (stop, faults.is_empty()) else { return Err(faults) };
-    let identity = Identity { form: 1, api, prompts: texts, stop, sampling: &sampling, cold_prefix, seed };
+    let identity =
+        Identity { form: 1, api, prompts: texts, stop, sampling: &sampling, cold_prefix, seed, lengths: &lengths };
     Ok(Workload {
         name: bench.workload.clone().unwrap_or_else(|| "inline".to_owned()),
         hash: identity.hash(),
@@ -144,34 +151,35 @@ fn workload(name: &str, bench: &Bench, definition: &Definition) -> Result<Worklo
         body,
         cold_prefix,
         seed,
+        lengths,
     })
 }
 
+/// When an answer ends, and the lengths that are drawn for it, if they are.
 fn stop(
     output: Option<&Output>,
     output_tokens: Option<&Length>,
     key: &dyn Fn(&str) -> String,
     faults: &mut Vec<Fault>,
-) -> Option<Stop> {
-    let (length, place) = match (output, output_tokens) {
-        (Some(Output::Natural { max_tokens, .. }), _) => return Some(Stop::Natural { max_tokens: *max_tokens }),
-        (Some(Output::Exact { exact }), _) => (exact, "output.exact"),
-        (None, Some(length)) => (length, "output_tokens"),
+) -> (Option<Stop>, Option<Length>) {
+    let length = match (output, output_tokens) {
+        (Some(Output::Natural { max_tokens, .. }), _) => {
+            return (Some(Stop::Natural { max_tokens: *max_tokens }), None);
+        }
+        (Some(Output::Exact { exact }), _) => exact,
+        (None, Some(length)) => length,
         (None, None) => {
             faults.push(
                 Fault::new("no_stop", key("output"), "says not when an answer ends")
                     .help("for example `output: {stop: natural, max_tokens: 256}`"),
             );
-            return None;
+            return (None, None);
         }
     };
     match length {
-        Length::Exact(tokens) => Some(Stop::Exact { tokens: *tokens }),
-        Length::Range { .. } | Length::Normal { .. } => {
-            faults.push(
-                Fault::new("not_yet", key(place), "this build of orch cannot draw lengths yet").help("give one number"),
-            );
-            None
+        Length::Exact(tokens) => (Some(Stop::Exact { tokens: *tokens }), None),
+        Length::Range { to: tokens, .. } | Length::Normal { max: tokens, .. } => {
+            (Some(Stop::Exact { tokens: *tokens }), Some(length.clone()))
         }
     }
 }

@@ -92,7 +92,9 @@ pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Fil
     let scope = Scope::Step(step.name.clone());
     let halt = bench.interrupt.child_token();
     let mut told = Told { bench, halt: &halt, scope: scope.clone(), files, broken: None, part: None };
-    let mut running = load::Running::start(bench.target, step, bench.clock, &halt, bench.options)?;
+    let vocabulary = super::until(&halt, load::lengths::calibrate(bench.target, &step.workload, bench.clock)).await??;
+    let options = Options { vocabulary, ..bench.options.clone() };
+    let mut running = load::Running::start(bench.target, step, bench.clock, &halt, &options)?;
     let warm_up = running.warm_up(&mut |progress| told.tell(&progress)).await?;
     told.emit_or_halt(Event::WarmupEnded(warm_up));
     if let Some(text) = not_settled(&warm_up) {

@@ -281,6 +281,45 @@ fn a_model_that_is_not_listed_is_told_and_asked_all_the_same() {
 }
 
 #[test]
+fn prompts_have_exactly_the_length_that_was_asked_for() {
+    let (home, server) = (Home::new(), start(vec![Reply::counting(1)]));
+    let file = home.path("rows.jsonl");
+    let more = ["--input-tokens", "100", "--json", "--requests-out", file.to_str().unwrap()];
+    let output = home.bench(&base(&server), &[&TWENTY[..], &more].concat());
+    let record = record(&output);
+    let rows = rows(&file);
+    assert_eq!(rows.len(), 20, "{record:#}");
+    assert!(rows.iter().all(|row| row["input_tokens"] == 100), "{rows:#?}");
+    assert!(!record["warnings"].to_string().contains("input_length"), "{record:#}");
+    let posts = server.posts();
+    let asked = posts.len() - 23;
+    assert!(asked <= 8, "{asked} requests found out how the server counts");
+    let prompts: std::collections::BTreeSet<_> =
+        posts[asked..].iter().map(|post| post.split_once("\r\n\r\n").unwrap().1).collect();
+    assert_eq!(prompts.len(), 23, "no prompt is in a cache that another has filled");
+    assert_eq!(record["profile"]["bench"]["bench"]["input_tokens"], 100);
+}
+
+#[test]
+fn a_length_that_cannot_be_made_is_an_error_and_not_another_length() {
+    for (server, words) in [
+        (start(vec![Reply::tokens(3, 0)]), "one token each"),
+        (
+            start(vec![Reply::bytes("HTTP/1.1 500 No\r\ncontent-length: 2\r\n\r\nno", Then::Keep)]),
+            "does not count prompts",
+        ),
+        (start(vec![Reply::counting(1)]), "stand around each prompt"),
+    ] {
+        let home = Home::new();
+        let output = home.bench(&base(&server), &[&TWENTY[..], &["--input-tokens", "5", "--json"]].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(5), "{said}");
+        let failure = record(&output)["failure"].to_string();
+        assert!(failure.contains(words), "{failure}");
+    }
+}
+
+#[test]
 fn sglang_s_own_endpoint_is_read_as_it_speaks() {
     let event = |text: &str, tokens: u64, end: &str| {
         format!(

@@ -56,6 +56,19 @@ impl Reply {
         Reply { pieces, then: Then::Keep }
     }
 
+    /// A stream of `tokens` words whose usage counts the prompt as one token a word and ten around them.
+    pub(crate) fn counting(tokens: u64) -> Self {
+        let mut text = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n".to_owned();
+        for n in 0..tokens {
+            text.push_str(&format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\" w{n}\"}}}}]}}\n\n"));
+        }
+        text.push_str(&format!(
+            "data: {{\"choices\":[{{\"delta\":{{}},\"finish_reason\":\"stop\"}}],\"usage\":{{\"prompt_tokens\":@PROMPT@,\
+             \"completion_tokens\":{tokens}}}}}\n\ndata: [DONE]\n\n"
+        ));
+        Reply::bytes(text, Then::Close)
+    }
+
     /// All of its bytes, whenever they come.
     pub(crate) fn whole(&self) -> Vec<u8> {
         self.pieces.iter().flat_map(|(_, bytes)| bytes.clone()).collect()
@@ -124,6 +137,7 @@ fn serve(mut stream: TcpStream, replies: &[Reply], seen: &Mutex<Vec<String>>, po
     stream.set_nodelay(true).unwrap();
     while let Some(request) = read_request(&mut stream) {
         let is_post = request.starts_with("POST ");
+        let words = request.split_once("\r\n\r\n").map_or(0, |(_, body)| body.split(' ').count());
         seen.lock().unwrap().push(request);
         if !is_post {
             let models = r#"{"object":"list","data":[{"id":"the-model"}]}"#;
@@ -141,7 +155,8 @@ fn serve(mut stream: TcpStream, replies: &[Reply], seen: &Mutex<Vec<String>>, po
         let began = Instant::now();
         for (at, bytes) in &reply.pieces {
             std::thread::sleep(Duration::from_millis(*at).saturating_sub(began.elapsed()));
-            if stream.write_all(bytes).is_err() {
+            let bytes = counted(bytes, words);
+            if stream.write_all(&bytes).is_err() {
                 return;
             }
         }
@@ -156,6 +171,14 @@ fn serve(mut stream: TcpStream, replies: &[Reply], seen: &Mutex<Vec<String>>, po
                 return;
             }
         }
+    }
+}
+
+/// Puts the number of the request's words, and ten for what stands around them, where a reply asks for it.
+fn counted(bytes: &[u8], words: usize) -> Vec<u8> {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.replace("@PROMPT@", &(words + 10).to_string()).into_bytes(),
+        Err(_) => bytes.to_vec(),
     }
 }
 
@@ -198,6 +221,7 @@ pub(crate) fn step_of(name: &str, concurrency: u32, requests: Option<u64>, chat:
             body: serde_json::Map::new(),
             cold_prefix: false,
             seed: 1,
+            lengths: Default::default(),
         },
         load: Load { arrival: Arrival::Closed { concurrency }, requests, duration_s: None, warmup: Some(0) },
         goodput: None,

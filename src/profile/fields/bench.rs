@@ -87,8 +87,13 @@ const PREFIX: Field = Field::new(
 .derived("`cold`");
 const TURNS: Field = Field::new("turns", COUNT_32, "4", "Turns of a conversation.");
 const SEED: Field = Field::new("seed", Shape::Whole(0, 1 << 53), "7", "Seed of everything that is drawn.");
-const API: Field =
-    Field::new("api", Shape::Word(&["chat", "completions"]), "chat", "Which endpoint is asked.").derived("`chat`");
+const API: Field = Field::new(
+    "api",
+    Shape::Word(&["chat", "completions", "generate", "completion"]),
+    "chat",
+    "Which endpoint is asked.",
+)
+.derived("`chat`");
 
 /// Keys of a file in `profiles/workloads/`.
 pub(crate) static WORKLOAD: Struct = Struct {
