@@ -18,5 +18,6 @@ pub mod record;
 pub mod render;
 pub mod report;
 pub mod run;
+pub mod selftest;
 pub mod sim;
 pub mod units;

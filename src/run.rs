@@ -171,7 +171,7 @@ async fn serve(
         interrupt: &halt,
         log,
         load_path: "beside",
-        ceiling: None,
+        ceiling: crate::selftest::known_ceiling(cx.work),
         keep_chunks: false,
         keep_partial: false,
     };

@@ -22,6 +22,7 @@ mod run;
 mod schema;
 mod screen;
 mod secrets;
+mod selftest;
 mod show;
 mod signals;
 mod sim;
@@ -86,6 +87,7 @@ enum Verb {
     Ps(ps::PsArgs),
     Stop(stop::StopArgs),
     Sim(sim::SimArgs),
+    Selftest(selftest::SelftestArgs),
     Schema(schema::SchemaArgs),
     Completions(completions::CompletionsArgs),
     #[command(hide = true)]
@@ -120,6 +122,7 @@ pub fn main() -> ExitCode {
         Verb::Ps(args) => ps::run(args, global),
         Verb::Stop(args) => stop::run(args, global),
         Verb::Sim(args) => sim::run(args, global),
+        Verb::Selftest(args) => selftest::run(args, global),
         Verb::Schema(args) => schema::run(args, global),
         Verb::Completions(args) => completions::run(args),
         Verb::Supervise(args) => supervise::run(args, global),

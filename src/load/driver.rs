@@ -129,6 +129,11 @@ impl Driver {
     /// Runs the step on this thread.
     pub(super) fn run(self) -> Result<(), LoadError> {
         allow_open_files(self.arrival.connections(self.requests))?;
+        if let Some(core) = self.shared.options.pin {
+            // A core that cannot be had makes it less exact, not wrong.
+            let mut set = nix::sched::CpuSet::new();
+            let _ = set.set(core).and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set));
+        }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadError::Thread)?;
         runtime.block_on(self.drive())
     }

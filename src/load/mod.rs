@@ -65,6 +65,8 @@ pub struct Options {
     pub ask_usage: bool,
     /// Set by whoever sees that the server compiles: a warm-up by convergence then goes on.
     pub compiling: settle::Compiling,
+    /// The core that the load's thread is held to; `None` lets the system choose.
+    pub pin: Option<usize>,
     /// How the server counts, by [`lengths::calibrate`], where prompts are made to a length.
     pub vocabulary: Option<lengths::Vocabulary>,
 }
@@ -79,6 +81,7 @@ impl Default for Options {
             grace: Duration::from_secs(60),
             ask_usage: true,
             compiling: settle::Compiling::default(),
+            pin: None,
             vocabulary: None,
         }
     }

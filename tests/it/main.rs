@@ -12,6 +12,7 @@ mod first_run;
 mod gpu_leases;
 mod install;
 mod keep_and_resume;
+mod known_answer;
 mod launching;
 mod load_a_server;
 mod messages;
