@@ -103,13 +103,57 @@ static MEMORY: Struct = Struct {
 static FAIL: Struct = Struct {
     name: "fail",
     fields: &[
-        Field::new("kind", NAME, "oom_capture", "The kind of failure, in the words of `docs/engines.md`.").required(),
+        Field::new("kind", Shape::Word(FAILURES), "oom_capture", "The kind of failure, as a log is read: out of memory while graphs are captured, a flag that is not known, a rank that is missing, and so on.").required(),
         Field::new("at", Shape::Word(PHASES), "graph_capture", "The phase in which it fails.")
             .derived("the phase that belongs to the kind"),
         Field::new("after", Shape::Duration, "1s", "How long after the beginning of that phase.")
             .derived("in its middle"),
     ],
 };
+
+/// The kinds of failure that a log can tell, without `unknown`.
+const FAILURES: &[&str] = &[
+    "bad_flag",
+    "bad_config",
+    "missing_dependency",
+    "unsupported_model",
+    "unsupported_gpu",
+    "gpu_unavailable",
+    "gpu_busy",
+    "insufficient_resources",
+    "access_denied",
+    "weights_missing",
+    "weights_mismatch",
+    "draft_mismatch",
+    "oom_weights",
+    "oom_profile",
+    "oom_kv",
+    "oom_capture",
+    "oom_runtime",
+    "oom_host",
+    "host_memory_stall",
+    "shm_exhausted",
+    "nccl_error",
+    "rendezvous_timeout",
+    "collective_timeout",
+    "load_timeout",
+    "peer_lost",
+    "rank_missing",
+    "hang_collective",
+    "port_in_use",
+    "jit_build",
+    "cuda_fault",
+    "watchdog_timeout",
+    "warmup_failed",
+    "killed_by_supervisor",
+    "nan_output",
+    "garbage_output",
+    "low_acceptance",
+    "slow_decode",
+    "cpu_fallback",
+    "feature_off",
+    "stale_server",
+];
 
 static SERVE: Struct = Struct {
     name: "serve",
