@@ -475,7 +475,8 @@ fn begin(asked: &Asked, store: &Store, clock: &Clock) -> Result<RunFolder, Failu
 /// The last lines: what was measured, and whether it may be used.
 fn ending(record: &Record, short: Option<&str>, exit: Exit) -> Vec<String> {
     let mut lines = vec![String::new()];
-    for part in [report::record::steps(&record.steps), report::record::comparisons(&record.comparisons)] {
+    for part in [report::record::steps(&record.steps), report::record::comparisons(&record.comparisons, &record.steps)]
+    {
         lines.extend(part.lines().map(str::to_owned));
     }
     lines.push(String::new());

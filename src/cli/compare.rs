@@ -100,7 +100,7 @@ fn text(id: &RunId, record: &Record, baseline: &Baseline, judgement: &Judgement,
     };
     let mut text = format!("{} ({}) against {against}\n\n", id.short(), record.started_at.strftime("%-d %b %Y"));
     text.push_str(&record::verdict(&judgement.verdict));
-    let table = record::comparisons(&judgement.comparisons);
+    let table = record::comparisons(&judgement.comparisons, &record.steps);
     if !table.is_empty() {
         text.push_str(&format!("\n{table}"));
     }

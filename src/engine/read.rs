@@ -139,6 +139,11 @@ fn check(facts: &EngineFacts, kind: EngineKind, file: &Found) -> Result<(), Engi
             wrong(span, error.to_string(), "such as `60s` or `15m`".into());
         }
     }
+    for pattern in &facts.log.serving.acceptance {
+        if let Err(error) = Regex::new(pattern) {
+            wrong(pattern, format!("not a regular expression: {error}"), "see docs/engines.md".into());
+        }
+    }
     let patterns = facts.version.iter().map(|probe| &probe.pattern);
     for pattern in patterns {
         match Regex::new(pattern) {

@@ -261,7 +261,7 @@ pub const METRICS: &[Metric] = &[
         id: "tokens_per_request_step",
         unit: "tokens",
         exactness: Exactness::BySource,
-        formula: "1 + accepted drafts / request-steps: each request-step gives its own token and the drafts that it accepted. 1 without speculation",
+        formula: "with speculation that the engine counts, 1 + accepted drafts / request-steps: each request-step gives its own token and the drafts that it accepted. Else the engine's own count of generated tokens / request-steps, which is about 1",
         counts: "As for the request-steps, among which are those without a draft, such as a prompt's: it is at most `acceptance_length`.",
         elsewhere: "No counterpart. steps/s x requests per step x tokens per request-step is the engine's tok/s; `closure_ratio` holds it against the client's.",
         ..RATE

@@ -4,6 +4,7 @@ pub mod live;
 pub mod number;
 pub mod record;
 pub mod run;
+mod steps;
 pub mod table;
 pub mod text;
 

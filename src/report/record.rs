@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use super::number::{self, ABSENT};
+pub use super::steps::steps;
 use super::table::{Align, Table};
-use crate::measure::Percentile;
 use crate::record::model::{Comparison, Reason, Record, Startup, StepResult, Verdict, VerdictKind};
 
 /// The word of a verdict for people.
@@ -41,59 +41,14 @@ pub fn verdict(verdict: &Verdict) -> String {
     text
 }
 
-/// The steps with their headline numbers; empty without steps.
-pub fn steps(steps: &[StepResult]) -> String {
-    if steps.is_empty() {
-        return String::new();
-    }
-    let right = Align::Right;
-    let mut table = Table::new(&[
-        ("step", Align::Left),
-        ("requests", right),
-        ("decode\ntok/s/u", right),
-        ("total\ntok/s", right),
-        ("TTFT\np50 ms", right),
-        ("TTFT\np99 ms", right),
-        ("TPOT\np50 ms", right),
-        ("E2E\np50 ms", right),
-        ("", Align::Left),
-    ]);
-    for step in steps {
-        let number = |id: &str| number::metric(step.metrics.get(id));
-        let percentile = |id: &str, which| number::percentile(step.metrics.get(id), which);
-        table.row([
-            step.name.clone(),
-            requests(step),
-            number("decode_tokens_per_s_per_user"),
-            number("output_tokens_per_s"),
-            percentile("ttft_ms", Percentile::P50),
-            percentile("ttft_ms", Percentile::P99),
-            percentile("tpot_ms", Percentile::P50),
-            percentile("e2e_ms", Percentile::P50),
-            (if step.valid { "" } else { "not valid" }).to_owned(),
-        ]);
-    }
-    let mut text = table.to_string();
-    if text.contains(number::NOT_CARRIED) {
-        text.push_str(number::NOT_CARRIED_NOTE);
-        text.push('\n');
-    }
-    text
-}
-
-fn requests(step: &StepResult) -> String {
-    match step.counts.failed {
-        0 => number::count(step.counts.ok),
-        failed => format!("{}, {} failed", number::count(step.counts.ok), number::count(failed)),
-    }
-}
-
 /// How a metric is called in tables, with its unit.
 pub fn label(id: &str) -> String {
     let known = match id {
         "output_tokens_per_s" => "total tok/s",
         "decode_tokens_per_s_per_user" => "decode tok/s/u",
         "startup_s" => "ready s",
+        "acceptance_length" => "accepted per step",
+        "acceptance_ratio" => "accepted of drafted",
         _ => "",
     };
     if !known.is_empty() {
@@ -108,8 +63,9 @@ pub fn label(id: &str) -> String {
     }
 }
 
-/// Metric by metric, what it was compared with; empty without comparisons.
-pub fn comparisons(all: &[Comparison]) -> String {
+/// Metric by metric, what it was compared with; empty without comparisons. An acceptance is named with the workload of its
+/// step, since it is of that text alone.
+pub fn comparisons(all: &[Comparison], steps: &[StepResult]) -> String {
     if all.is_empty() {
         return String::new();
     }
@@ -126,7 +82,7 @@ pub fn comparisons(all: &[Comparison]) -> String {
     for each in all {
         table.row([
             each.step.clone(),
-            label(&each.metric),
+            with_workload(each, steps),
             number::optional(each.now),
             number::optional(each.was),
             number::change(each.change_ratio),
@@ -142,6 +98,12 @@ pub fn comparisons(all: &[Comparison]) -> String {
         text.push_str("not judged: the caches were not alike, or it is not known whether they were\n");
     }
     text
+}
+
+fn with_workload(each: &Comparison, steps: &[StepResult]) -> String {
+    let step = steps.iter().find(|step| step.name == each.step).filter(|_| each.metric.starts_with("acceptance_"));
+    let workload = step.map(|step| format!(" on {}", number::plain(&step.workload_name)));
+    label(&each.metric) + &workload.unwrap_or_default()
 }
 
 /// A run as a whole. `running`: an orch is at it now.
@@ -166,7 +128,7 @@ pub fn whole(record: &Record, short: &str, running: bool) -> String {
     let warnings = record.warnings.iter().map(|warning| format!("  {}\n", number::plain(&warning.text))).collect();
     let sections = [
         ("", steps(&record.steps)),
-        ("against the baseline", comparisons(&record.comparisons)),
+        ("against the baseline", comparisons(&record.comparisons, &record.steps)),
         ("start-up", record.startup.as_ref().map(startup).unwrap_or_default()),
         ("asked and effective", effective(record)),
         ("warnings", warnings),

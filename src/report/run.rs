@@ -10,7 +10,7 @@ use crate::record::model::{Failure, Left, Record, VerdictKind};
 /// The last lines of a run.
 pub fn ending(record: &Record, short: &str, exit: u8, width: usize) -> Vec<String> {
     let mut lines = vec![String::new()];
-    for table in [steps(&record.steps), comparisons(&record.comparisons)] {
+    for table in [steps(&record.steps), comparisons(&record.comparisons, &record.steps)] {
         if !table.is_empty() {
             lines.extend(table.lines().map(str::to_owned));
             lines.push(String::new());

@@ -355,7 +355,9 @@ impl<'a, 'e> Answer<'a, 'e> {
         if self.first.is_some() {
             counters.step(step, drafted, running, in_graph, at);
             let gap = at.saturating_sub(self.last);
-            counters.itl.seconds(gap / u64::from(step.tokens.max(1)), u64::from(step.tokens));
+            // vLLM takes one sample a step, the others one a token.
+            let times = if self.engine.played() == Played::Vllm { 1 } else { step.tokens.max(1) };
+            counters.itl.seconds(gap / u64::from(times), u64::from(times));
         } else {
             counters.first(step, at);
             counters.ttft.seconds(at.saturating_sub(self.record.entry.arrived_ns), 1);

@@ -150,9 +150,10 @@ impl Counters {
         (self.drafts > 0).then(|| 1.0 + self.accepted as f64 / self.drafts as f64)
     }
 
-    /// Requests of an engine step on average.
+    /// Requests of an engine step on average, those for prompts among them.
     pub(super) fn requests_per_step(&self) -> f64 {
-        if self.engine_steps > 0.0 { self.request_steps as f64 / self.engine_steps } else { 0.0 }
+        let (steps, prefills) = (self.engine_steps, self.prefills as f64);
+        if steps + prefills > 0.0 { (self.request_steps as f64 + prefills) / (steps + prefills) } else { 0.0 }
     }
 }
 

@@ -8,6 +8,7 @@ mod built;
 mod check_profiles;
 mod compare_with_baseline;
 mod containers;
+mod engine_counters;
 mod first_run;
 mod gpu_leases;
 mod install;

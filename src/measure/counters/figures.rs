@@ -82,9 +82,11 @@ impl Figures {
             self.counters.insert(format!("{}.mean", counter.word()), gauge.mean);
             self.counters.insert(format!("{}.max", counter.word()), gauge.max);
         }
-        let graph = counted(Counter::GraphSteps).zip(counted(Counter::EagerSteps));
-        let graph = graph.filter(|(graph, eager)| graph + eager > 0.0);
-        self.put("in_graph_ratio", graph.map(|(graph, eager)| (graph / (graph + eager), Source::Counters)));
+        // One that never counted is not on the page.
+        let (graph, eager) = (counted(Counter::GraphSteps), counted(Counter::EagerSteps));
+        let decoded = graph.unwrap_or(0.0) + eager.unwrap_or(0.0);
+        let in_graph = (decoded > 0.0).then(|| (graph.unwrap_or(0.0) / decoded, Source::Counters));
+        self.put("in_graph_ratio", in_graph);
         let sampled = |counter| window.gauge(counter).filter(|gauge| gauge.samples > 0);
         let waiting = sampled(Counter::WaitingRequests);
         self.put("waiting_ratio", waiting.map(|waiting| (waiting.above_zero_ratio, Source::Sampled)));

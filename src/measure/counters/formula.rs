@@ -91,6 +91,11 @@ impl Formula {
         values
     }
 
+    /// Whether it is one series as it stands, which only counts up.
+    pub(super) fn is_plain(&self) -> bool {
+        matches!(self.sum, Expression::Series { .. })
+    }
+
     /// Whether one of its series is on a page.
     pub(super) fn is_on(&self, page: &Page) -> bool {
         let mut found = false;

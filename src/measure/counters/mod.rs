@@ -16,6 +16,9 @@ mod text;
 mod throughput;
 mod window;
 
+#[cfg(test)]
+mod tests;
+
 pub(super) use figures::Figures;
 pub use formula::{Formula, FormulaError};
 pub use lines::AcceptanceLines;

@@ -5,6 +5,14 @@ use std::collections::BTreeMap;
 use super::{Counter, CounterRules, Page};
 use crate::clock::Nanos;
 
+/// A counter at two readings.
+pub(super) struct Since {
+    pub(super) was: f64,
+    pub(super) now: f64,
+    /// Whether it is a counter as the engine shows it, not one that is reckoned from several.
+    pub(super) plain: bool,
+}
+
 /// What the engine's page said at a moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Reading {
@@ -35,11 +43,12 @@ impl Reading {
 
     /// A counter now and at an earlier reading, by the same formula. What was not on the earlier page was 0: such a
     /// counter is not shown before it first counts.
-    pub(super) fn since(&self, before: &Reading, counter: Counter, rules: &CounterRules) -> Option<(f64, f64)> {
+    pub(super) fn since(&self, before: &Reading, counter: Counter, rules: &CounterRules) -> Option<Since> {
         let (_, formulas) = rules.each().find(|(known, _)| *known == counter)?;
         formulas.iter().find_map(|formula| {
             let now = formula.value(rules.on(&self.page, false))?;
-            Some((formula.value(rules.on(&before.page, true))?, now))
+            let was = formula.value(rules.on(&before.page, true))?;
+            Some(Since { was, now, plain: formula.is_plain() })
         })
     }
 

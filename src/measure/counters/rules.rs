@@ -25,7 +25,9 @@ impl CounterRules {
 
     /// How many of the counters have a series on a page. The rules of the engine that wrote a page have the most.
     pub fn known_on(&self, page: &Page) -> usize {
-        self.formulas.values().filter(|formulas| formulas.iter().any(|formula| formula.is_on(page))).count()
+        // When a process started stands on pages of all sorts.
+        let own = self.formulas.iter().filter(|(counter, _)| **counter != Counter::StartedAt);
+        own.filter(|(_, formulas)| formulas.iter().any(|formula| formula.is_on(page))).count()
     }
 
     /// The counters that are known, with their formulas.

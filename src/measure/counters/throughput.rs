@@ -97,20 +97,21 @@ fn why(measured: &Measured, window: &Window, seconds: f64, client: f64, sources:
     }
 }
 
-/// 1 without speculation. With it, each request-step gives its own token and the drafts that it accepted.
+/// With speculation that is counted: each request-step gives its own token and the drafts that it accepted. Else what the
+/// engine's own count of tokens says.
 fn tokens_per_request_step(
     window: &Window,
     request_steps: Option<f64>,
     acceptance: &Acceptance,
 ) -> Option<(f64, Source)> {
-    if !acceptance.is_known() {
-        return (!window.counted.is_empty()).then_some((1.0, Source::Counters));
-    }
-    let counted = window.counted(Counter::AcceptedTokens).or(acceptance.accepted);
-    match (counted, request_steps) {
-        (Some(accepted), Some(steps)) => Some((1.0 + accepted / steps, Source::Counters)),
-        // Each request-step is taken as a verify step, which a prompt's own step is not.
-        _ => acceptance.length,
+    let speculates = window.counted(Counter::VerifySteps).is_some_and(|steps| steps > 0.0);
+    let accepted = window.counted(Counter::AcceptedTokens).filter(|_| speculates);
+    match (request_steps, accepted, window.counted(Counter::OutputTokens)) {
+        (Some(steps), Some(accepted), _) => Some((1.0 + accepted / steps, Source::Counters)),
+        (Some(steps), None, Some(tokens)) => Some((tokens / steps, Source::Counters)),
+        // Each step of a request is taken as a verify step, which a prompt's own is not.
+        _ if acceptance.is_known() => acceptance.length,
+        _ => (!window.counted.is_empty()).then_some((1.0, Source::Estimate)),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::reading::Since;
 use super::{Counter, CounterRules, Reading};
 use crate::clock::Nanos;
 
@@ -46,12 +47,13 @@ impl Window {
             if counter == Counter::AcceptedByPosition {
                 continue;
             }
-            let Some((was, now)) = after.since(before, counter, rules) else { continue };
-            // An average times its count may be off by what it is rounded to.
-            if now < was - was.abs() * 1e-5 {
+            let Some(Since { was, now, plain }) = after.since(before, counter, rules) else { continue };
+            if now >= was {
+                window.counted.insert(counter, now - was);
+            } else if plain {
                 window.restarted.push(counter.word().to_owned());
             }
-            window.counted.insert(counter, (now - was).max(0.0));
+            // What is reckoned from several and went back (a gauge among them changed) is not known.
         }
         window.by_position =
             after.positions_since(before, rules).iter().map(|(was, now)| (now - was).max(0.0)).collect();
