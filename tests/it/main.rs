@@ -24,6 +24,7 @@ mod profile_schema;
 mod read_an_engines_log;
 mod read_corpus_logs;
 mod readme;
+mod real_vllm;
 mod records;
 mod render_a_command;
 mod server;

@@ -131,8 +131,13 @@ pub(crate) fn read_json(path: &Path) -> serde_json::Value {
 
 /// Says that a test is skipped, past the capture of its output; in CI a skip is a failure.
 pub(crate) fn skipped(because: &str) {
-    use std::io::Write;
     assert!(std::env::var_os("CI").is_none(), "skipped in CI, because {because}");
+    not_chosen(because);
+}
+
+/// Says that a test is skipped which runs only by choice, in CI as well: what it needs is too large to be had everywhere.
+pub(crate) fn not_chosen(because: &str) {
+    use std::io::Write;
     let name = std::thread::current().name().unwrap_or_default().to_owned();
     let _ = writeln!(std::io::stderr().lock(), "{name}: skipped, because {because}");
 }
