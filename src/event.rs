@@ -131,6 +131,13 @@ pub enum Event {
         /// What was found.
         text: String,
     },
+    /// What is installed will be replaced, or taken for the first time.
+    Change {
+        /// The unit, container or deployment.
+        what: String,
+        /// The differences as `diff -u` shows them; empty when there are none. No value of a secret is in them.
+        diff: String,
+    },
     /// A lease is ours.
     LeaseTaken {
         /// `port:30000`, `gpu:<uuid>`, `measure`.
@@ -349,10 +356,11 @@ pub struct PlannedStep {
 
 impl Event {
     /// The kinds that this build knows. A line of another kind comes from a newer build and is passed by.
-    pub const KINDS: [&str; 31] = [
+    pub const KINDS: [&str; 32] = [
         "run_began",
         "planned",
         "preflight",
+        "change",
         "lease_taken",
         "displaced",
         "launching",

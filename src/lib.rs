@@ -5,6 +5,7 @@
 pub mod cli;
 pub mod clock;
 pub mod compare;
+pub mod deploy;
 pub mod engine;
 pub mod event;
 pub mod gate;

@@ -6,10 +6,13 @@
 mod bench;
 mod container;
 mod counters;
+mod displace;
 mod endpoint;
 mod error;
 mod honoured;
 mod source;
+mod up;
+mod up_plan;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -32,12 +35,16 @@ use crate::render::{self, Facts, Plan, Rank, Readiness, Warning};
 
 pub use bench::{Bench, Files};
 use container::Around;
+pub use container::container_of;
 pub use counters::Sources;
+pub use displace::Displace;
+use displace::Hold;
 pub use endpoint::bench;
 pub use error::RunError;
 use error::Stop;
 pub use honoured::not_yet;
 pub use source::{After, Source};
+pub use up::{Deploy, Ended, Outcome, up};
 
 /// What is to be run.
 pub struct Job<'a> {
@@ -57,6 +64,8 @@ pub struct Job<'a> {
     pub source: Source,
     /// What becomes of the server.
     pub after: After,
+    /// What makes room for it.
+    pub displace: Option<Displace<'a>>,
 }
 
 /// Where it runs, and what may end it.
@@ -82,7 +91,9 @@ pub struct Context<'a> {
 pub async fn run(job: &Job<'_>, cx: &Context<'_>) -> Result<Record, RunError> {
     // Until a server is started nothing can be left of it.
     let mut left = Some(Left::default());
-    let ended = stages(job, cx, &mut left).await;
+    let mut hold = Hold::default();
+    let ended = stages(job, cx, &mut left, &mut hold).await;
+    hold.let_go(job, cx).await?;
     let failure = match ended {
         Ok(()) | Err(Stop::Interrupted) => None,
         Err(Stop::Failed(failure)) => Some(*failure),
@@ -95,17 +106,14 @@ pub async fn run(job: &Job<'_>, cx: &Context<'_>) -> Result<Record, RunError> {
 }
 
 /// Everything between the beginning of a run and its verdict.
-async fn stages(job: &Job<'_>, cx: &Context<'_>, left: &mut Option<Left>) -> Result<(), Stop> {
+async fn stages(job: &Job<'_>, cx: &Context<'_>, left: &mut Option<Left>, hold: &mut Hold) -> Result<(), Stop> {
     let log = &cx.folder.journal;
-    let mut prepared = until(cx.interrupt, source::prepare(job, cx)).await??;
+    let mut prepared = source::prepare(job, cx, hold).await?;
+    // Nobody else measures on this host from here to the end: also a start under load would make it slower.
+    hold.measure(job, cx)?;
     let settings = settings(&cx.folder.record().profile);
     let grammar =
         LogGrammar::new(&job.definition.log).map_err(Stop::grammar)?.with_settings(settings).with_secrets(job.secrets);
-    // Nobody else measures on this host from here to the end: also a start under load would make it slower.
-    let _alone = match job.profile.share {
-        true => None,
-        false => Some(cx.work.measure(&format!("run {} (pid {})", cx.folder.id(), std::process::id()))?),
-    };
     *left = None;
     // Not cut short by an interrupt: it takes a moment, and half a start would have to be found again to be undone.
     let obtained = match source::obtain(job, &mut prepared, cx).await {

@@ -7,6 +7,8 @@ mod bench;
 mod check;
 mod compare;
 mod completions;
+mod displace;
+mod down;
 mod exit;
 mod fetch;
 mod follow;
@@ -17,6 +19,7 @@ mod planned;
 mod ps;
 mod records;
 mod render;
+mod restore;
 mod resume;
 mod run;
 mod schema;
@@ -26,8 +29,10 @@ mod selftest;
 mod show;
 mod signals;
 mod sim;
+mod standing;
 mod stop;
 mod supervise;
+mod up;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -88,6 +93,9 @@ enum Verb {
     Stop(stop::StopArgs),
     Sim(sim::SimArgs),
     Selftest(selftest::SelftestArgs),
+    Up(up::UpArgs),
+    Down(down::DownArgs),
+    Restore(restore::RestoreArgs),
     Schema(schema::SchemaArgs),
     Completions(completions::CompletionsArgs),
     #[command(hide = true)]
@@ -123,6 +131,9 @@ pub fn main() -> ExitCode {
         Verb::Stop(args) => stop::run(args, global),
         Verb::Sim(args) => sim::run(args, global),
         Verb::Selftest(args) => selftest::run(args, global),
+        Verb::Up(args) => up::run(args, global),
+        Verb::Down(args) => down::run(args, global),
+        Verb::Restore(args) => restore::run(args, global),
         Verb::Schema(args) => schema::run(args, global),
         Verb::Completions(args) => completions::run(args),
         Verb::Supervise(args) => supervise::run(args, global),

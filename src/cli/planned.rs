@@ -29,6 +29,24 @@ pub(crate) fn run_check(loaded: &Loaded, definition: &Definition) -> Result<(), 
     }
 }
 
+/// The same for a deployment, which a manager may keep.
+pub(crate) fn up_check(loaded: &Loaded, definition: &Definition) -> Result<(), Failure> {
+    let mut faults = all_faults(&loaded.profile, definition);
+    faults.extend(run::not_yet(&loaded.profile).into_iter().filter(|fault| fault.key != "launch.via"));
+    match faults.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::new(Exit::Usage, at_their_places(loaded, faults))),
+    }
+}
+
+/// The names of a profile's steps, in order.
+pub(crate) fn step_names(profile: &Profile, definition: &Definition) -> Vec<String> {
+    let somewhere = |_: &_| Some(PathBuf::from("ENVIRONMENT"));
+    let assumed = render::assume(profile, definition, definition.verified.first(), somewhere);
+    let plan = assumed.ok().and_then(|assumed| render::plan(profile, definition, &assumed.facts).ok());
+    plan.map(|plan| plan.steps.into_iter().map(|step| step.name).collect()).unwrap_or_default()
+}
+
 /// What stands against a plan, at its places in the profile. What this build cannot do yet is no fault of a profile.
 pub(crate) fn plan_faults(loaded: &Loaded, definition: &Definition) -> Result<(), ProfileError> {
     let mut faults = all_faults(&loaded.profile, definition);

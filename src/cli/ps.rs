@@ -3,7 +3,7 @@
 use comfy_table::{Table, presets};
 use jiff::Timestamp;
 
-use super::{Exit, Failure, Global, Outcome, out};
+use super::{Exit, Failure, Global, Outcome, out, restore, standing};
 use crate::host;
 use crate::launch::{self, LaunchError, Listed, State, WorkFolder};
 
@@ -21,17 +21,24 @@ pub(crate) struct PsArgs {
 
 pub(crate) fn run(args: PsArgs, _global: &Global) -> Outcome {
     let PsArgs { json, all } = args;
+    let work = WorkFolder::find().map_err(|error| Failure::new(Exit::Own, error))?;
+    restore::catch_up(&work, &std::env::current_exe().map_err(Failure::own)?)?;
     let listed = list().map_err(|error| Failure::new(Exit::Own, error))?;
+    let others = standing::of(&work)?;
     let (lives, ended): (Vec<Listed>, Vec<Listed>) = listed.into_iter().partition(Listed::lives);
     let count = ended.len();
     let shown: Vec<Listed> = if all { lives.into_iter().chain(ended).collect() } else { lives };
     if json {
-        let text =
-            serde_json::to_string_pretty(&shown).map_err(|error| Failure::new(Exit::Own, miette::miette!(error)))?;
-        out::line(text);
+        let servers = shown.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>().map_err(Failure::own)?;
+        let all: Vec<_> = servers.into_iter().chain(others.iter().map(standing::Standing::json)).collect();
+        out::line(serde_json::to_string_pretty(&all).map_err(Failure::own)?);
         return Ok(Exit::Done);
     }
-    if shown.is_empty() {
+    if !others.is_empty() {
+        out::line(standing::table(&others));
+    }
+    if shown.is_empty() && !others.is_empty() {
+    } else if shown.is_empty() {
         out::line("nothing of orch runs here");
     } else {
         out::line(table(&shown, Timestamp::now()));

@@ -7,10 +7,11 @@ use serde::Serialize;
 
 use super::{Exit, Failure, Global, Outcome, out, planned};
 use crate::engine::{self, Version};
-use crate::launch::WorkFolder;
+use crate::launch::{WorkFolder, systemd};
 use crate::preflight::install;
 use crate::profile::{self, InstallVariant, Profile, Request};
 use crate::render::{self, Facts, File, PlannedEngine, Rank};
+use crate::run;
 
 /// Prints the command that would start the server, as an expert would type it
 ///
@@ -21,6 +22,7 @@ use crate::render::{self, Facts, File, PlannedEngine, Rank};
   orch render smollm2
   orch render smollm2 --set max_running_requests=8
   orch render smollm2 --engine-version b11549 --format argv
+  orch render smollm2 --format unit > orch-smollm2.service
 
 Exit codes: 0 rendered; 2 usage, or the profile asks for what the engine does not have")]
 pub(crate) struct RenderArgs {
@@ -45,6 +47,10 @@ enum Format {
     Argv,
     /// Engine, words, environment, files and the facts that were assumed
     Json,
+    /// The systemd unit that `orch up --as unit` installs
+    Unit,
+    /// The `docker run` of a profile with `launch.via.docker`, one flag a line
+    Docker,
 }
 
 /// `--format json`.
@@ -85,8 +91,43 @@ pub(crate) fn run(args: RenderArgs, _global: &Global) -> Outcome {
             let rendered = Rendered { engine: &plan.engine, argv, env, files, facts: &assumed.facts };
             out::line(serde_json::to_string_pretty(&rendered).map_err(Failure::own)?);
         }
+        Format::Unit => out::text(unit(profile, &plan, rank)?),
+        Format::Docker => {
+            let Some(container) = run::container_of(profile, &assumed.facts, &plan) else {
+                let fault = render::Fault::new("no_image", "launch.via", "a container needs an image")
+                    .help("set `launch: {via: {docker: {image: …}}}`");
+                return Err(refused(vec![fault]));
+            };
+            let argv = render::docker::words(rank, &container);
+            out::line(shell(&Rank { argv, env: Default::default(), secrets: Vec::new(), ..rank.clone() }));
+        }
     }
     Ok(Exit::Done)
+}
+
+/// The unit, held against systemd's own reader where there is one.
+fn unit(profile: &Profile, plan: &render::Plan, rank: &Rank) -> Result<String, Failure> {
+    let template =
+        engine::unit_template(&engine::default_folders()).map_err(|error| Failure::new(Exit::Usage, error))?;
+    let folder = std::env::current_dir().map_err(Failure::own)?;
+    let work = WorkFolder::place().map_err(|error| Failure::new(Exit::NotLaunched, error))?;
+    let spec = render::unit::Unit {
+        name: &profile.name,
+        profile: &profile.name,
+        series: &profile.series,
+        folder: &folder,
+        env: Default::default(),
+        secrets: (!rank.secrets.is_empty()).then(|| work.join("deployments").join(&profile.name).join("secrets.env")),
+        stop: &plan.stop,
+        of_user: !nix::unistd::geteuid().is_root(),
+    };
+    let text = render::unit::unit(&template, rank, &spec).map_err(|error| Failure::new(Exit::Usage, error))?;
+    match systemd::verify(&render::unit::unit_name(&profile.name), &text) {
+        Some(Err(said)) => out::note(format_args!("warning: systemd-analyze verify says: {said}")),
+        Some(Ok(())) => {}
+        None => out::note("not held against systemd's own reader: `systemd-analyze` is not here"),
+    }
+    Ok(text)
 }
 
 /// Where the first variant would be installed: the same place that a run takes. Nothing is looked at or made.

@@ -5,11 +5,12 @@ use std::sync::{Arc, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 
+use super::displace::DisplaceArgs;
 use super::follow::Follower;
 use super::resume::{self, Begun};
 use super::screen::{Screen, Stream};
 use super::signals::Interrupt;
-use super::{Exit, Failure, Global, Outcome, out, planned, records, secrets};
+use super::{Exit, Failure, Global, Outcome, out, planned, records, restore, secrets};
 use crate::clock::Clock;
 use crate::launch::{Hurry, WorkFolder};
 use crate::preflight;
@@ -34,6 +35,7 @@ use crate::run::{self, After, Context, Job, Source};
   orch run smollm2 --keep                     the server stays; `orch stop ID` ends it
   orch run --attach r0420                     measures on it again, with its own profile
   orch run smollm2 --attach http://gpu-3:8000
+  orch run qwen-mtp3 --displace               production makes room, and comes back whatever happens
   orch run --resume r0421                     goes on with a run that was interrupted
 
 Exit codes: 0 ok, improved (and, unless --strict, no baseline or inconclusive); 2 usage or profile; 3 could not launch;
@@ -48,6 +50,8 @@ pub(crate) struct RunArgs {
     /// Judges against this run instead of the baseline
     #[arg(long, value_name = "RUN")]
     against: Option<String>,
+    #[command(flatten)]
+    displace: DisplaceArgs,
     /// Lets the server stay when the run has come to its end
     #[arg(long, conflicts_with = "attach")]
     keep: bool,
@@ -68,6 +72,14 @@ pub(crate) struct RunArgs {
     events: bool,
 }
 
+/// What is done beside what the profile says.
+struct How {
+    source: Source,
+    after: After,
+    against: Option<String>,
+    displace: DisplaceArgs,
+}
+
 /// How a run is told.
 struct Tell {
     strict: bool,
@@ -77,7 +89,7 @@ struct Tell {
 }
 
 pub(crate) fn run(args: RunArgs, global: &Global) -> Outcome {
-    let RunArgs { profile: asked, set, against, keep, attach, resume: resumed, strict, json, events } = args;
+    let RunArgs { profile: asked, set, against, displace, keep, attach, resume: resumed, strict, json, events } = args;
     let tell = Tell { strict, json, events, verbose: global.verbose > 0 };
     let work = WorkFolder::find().map_err(|error| Failure::new(Exit::NotLaunched, error))?;
     let after = if keep { After::Keep } else { After::Stop };
@@ -87,7 +99,7 @@ pub(crate) fn run(args: RunArgs, global: &Global) -> Outcome {
             resume::Found::Open(begun) => *begun,
             resume::Found::Complete(record, short) => return Ok(ending(&record, &short, None, &tell)?),
         };
-        return story(begun, Source::Start, after, against, &work, &clock, &tell);
+        return story(begun, How { source: Source::Start, after, against, displace }, &work, &clock, &tell);
     }
     let source = match attach {
         None => Source::Start,
@@ -107,7 +119,7 @@ pub(crate) fn run(args: RunArgs, global: &Global) -> Outcome {
     let store = Store::open(&global.results).map_err(records::failure)?;
     let folder = |loaded: &Loaded| begin(&store, loaded, &clock);
     let begun = Begun::new(loaded, store.clone(), folder)?;
-    story(begun, source, after, against, &work, &clock, &tell)
+    story(begun, How { source, after, against, displace }, &work, &clock, &tell)
 }
 
 /// An address as `http://host:port`, whatever path of OpenAI's interface a person added to it.
@@ -128,23 +140,18 @@ pub(super) fn load(asked: &str, set: &[String]) -> Result<Loaded, Failure> {
 }
 
 /// From what is to be run to how it ended.
-fn story(
-    begun: Begun<'_>,
-    source: Source,
-    after: After,
-    against: Option<String>,
-    work: &WorkFolder,
-    clock: &Clock,
-    tell: &Tell,
-) -> Outcome {
+fn story(begun: Begun<'_>, how: How, work: &WorkFolder, clock: &Clock, tell: &Tell) -> Outcome {
     let Begun { loaded, store, folder } = begun;
     let definition = planned::definition(&loaded.profile)?;
     planned::run_check(&loaded, &definition)?;
     let secrets = secrets::find(&loaded.profile.secrets).map_err(|error| Failure::new(Exit::Usage, error))?;
     // Before anything is started: a verdict that could not be given is no use after an hour of measuring.
     store.baselines().map_err(records::failure)?;
-    let against = against.map(|run| store.record(&store.find(&run)?)).transpose().map_err(records::failure)?;
+    let against =
+        how.against.as_ref().map(|run| store.record(&store.find(run)?)).transpose().map_err(records::failure)?;
     let orch = std::env::current_exe().map_err(Failure::own)?;
+    let production = how.displace.production(&loaded.profile, &profile::default_folders())?;
+    restore::catch_up(work, &orch)?;
     let usual = usual(&store, &loaded.profile);
     let (folder, from) = folder(&loaded)?;
     // Where its folder is, for whoever asks without saying `--results`. Without it nothing is lost but that.
@@ -157,8 +164,9 @@ fn story(
         orch: &orch,
         usual_ready_s: usual.ready_s,
         against: against.as_ref(),
-        source,
-        after,
+        source: how.source,
+        after: how.after,
+        displace: how.displace.of(production.as_ref()),
     };
     let view = View::new(screen.width(), usual, tell.verbose);
     let follower = Follower::new(folder.journal.path(), folder.journal.subscribe(), clock.clone(), tell.events, view)
@@ -182,7 +190,7 @@ fn ending(record: &Record, short: &str, exit: Option<Exit>, tell: &Tell) -> Outc
 }
 
 /// Makes the folder of a new run.
-fn begin(store: &Store, loaded: &Loaded, clock: &Clock) -> Result<(RunFolder, u64), Failure> {
+pub(super) fn begin(store: &Store, loaded: &Loaded, clock: &Clock) -> Result<(RunFolder, u64), Failure> {
     let folder = store.create(&new_run(loaded)?, clock).map_err(|error| Failure::new(Exit::NotLaunched, error))?;
     Ok((folder, 0))
 }
@@ -207,7 +215,7 @@ pub(crate) fn this_build() -> OrchInfo {
 }
 
 /// What runs of this series usually do here. Only for the screen: without it, nothing is missing but the brackets.
-fn usual(store: &Store, profile: &Profile) -> Usual {
+pub(super) fn usual(store: &Store, profile: &Profile) -> Usual {
     let filter = Filter { series: Some(profile.series.clone()), complete: true, limit: Some(1), ..Filter::default() };
     let newest = store.list(&filter).ok().and_then(|listing| listing.rows.into_iter().next());
     let record = newest.and_then(|row| store.find(&row.id).ok()).and_then(|id| store.record(&id).ok());

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::{Exit, Failure, Global, Outcome};
+use crate::deploy;
 use crate::launch::{self, WorkFolder};
 
 /// Looks after a server. Started by `orch run`; not for people.
@@ -23,6 +24,18 @@ enum Part {
         #[arg(long)]
         server: String,
     },
+    /// Waits for the end of a run that has taken something down, and puts it right.
+    Restore {
+        /// The work folder.
+        #[arg(long)]
+        work: PathBuf,
+        /// What was taken down: the name of its files.
+        #[arg(long)]
+        key: String,
+        /// Waits for whoever has it in hand; else somebody who has is left to it.
+        #[arg(long)]
+        wait: bool,
+    },
     /// Becomes a server, in a session of its own.
     Enter {
         /// Where the pid is written first.
@@ -39,6 +52,19 @@ pub(crate) fn run(args: SuperviseArgs, _global: &Global) -> Outcome {
         Part::Watch { work, server } => {
             let supervise = || launch::supervise(&WorkFolder::at(work)?, &server);
             supervise().map(|()| Exit::Done).map_err(|error| Failure::new(Exit::Own, error))
+        }
+        Part::Restore { work, key, wait } => {
+            launch::detach().map_err(Failure::own)?;
+            let orch = std::env::current_exe().map_err(Failure::own)?;
+            let work = WorkFolder::at(work).map_err(|error| Failure::new(Exit::Own, error))?;
+            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+            let runtime = runtime.map_err(Failure::own)?;
+            let restored = runtime.block_on(async {
+                launch::spare_from_terminals()?;
+                Ok(deploy::restorer(&work, &key, wait, &orch).await)
+            });
+            let restored = restored.map_err(|error: std::io::Error| Failure::own(error))?;
+            restored.map(|()| Exit::Done).map_err(|error| Failure::new(Exit::Own, error))
         }
         Part::Enter { pid_file, words } => {
             let error = launch::enter(&pid_file, &words);

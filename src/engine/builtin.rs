@@ -7,6 +7,7 @@ const FILES: &[(&str, &str)] = &[
     ("command/launch.hbs", include_str!("../../templates/command/launch.hbs")),
     ("llamacpp/engine.yaml", include_str!("../../templates/llamacpp/engine.yaml")),
     ("llamacpp/launch.hbs", include_str!("../../templates/llamacpp/launch.hbs")),
+    ("systemd/server.service.hbs", include_str!("../../templates/systemd/server.service.hbs")),
     ("llamacpp/xllamacpp.py", include_str!("../../templates/llamacpp/xllamacpp.py")),
     ("sglang/engine.yaml", include_str!("../../templates/sglang/engine.yaml")),
     ("sglang/launch.hbs", include_str!("../../templates/sglang/launch.hbs")),

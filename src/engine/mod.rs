@@ -17,7 +17,7 @@ pub use condition::{Condition, ConditionError};
 pub use definition::*;
 pub use error::{EngineError, Wrong, kind_word};
 pub use fields::Shape;
-pub use read::{default_folders, definition, definition_for, file};
+pub use read::{default_folders, definition, definition_for, file, unit_template};
 pub use settings::{Choice, Row, Spelled, Spelling, Unspellable};
 pub use template::{LaunchTemplate, TemplateFault, TemplateRenderError, quote};
 pub use version::{Requirement, RequirementError, Version};

@@ -58,6 +58,11 @@ pub fn file(kind: EngineKind, name: &str, folders: &[PathBuf]) -> Result<Option<
     Ok(find(&format!("{}/{name}", kind_word(kind)), folders)?.map(|file| file.text))
 }
 
+/// The template of a systemd unit: a user's `templates/systemd/server.service.hbs`, else orch's own.
+pub fn unit_template(folders: &[PathBuf]) -> Result<String, EngineError> {
+    Ok(find("systemd/server.service.hbs", folders)?.map(|file| file.text).unwrap_or_default())
+}
+
 /// A file as it was found.
 pub(super) struct Found {
     /// The path, or `builtin:` and the path below `templates/`.

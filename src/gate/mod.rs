@@ -4,6 +4,7 @@
 //! signs have been seen minutes before a server could answer. The gate receives an engine's knowledge as data (how its
 //! log reads, which paths it has) and has never heard of an engine.
 
+mod answers;
 mod attached;
 mod error;
 pub mod log;
@@ -12,6 +13,7 @@ mod proof;
 mod readback;
 mod wait;
 
+pub use answers::answers;
 pub use attached::prove;
 pub use error::{GateError, LogState};
 pub use log::LogGrammar;

@@ -138,6 +138,15 @@ pub enum LaunchError {
         /// What it said.
         why: String,
     },
+    /// A systemd manager did not do as it was asked.
+    #[error("`systemctl {what}`: {why}")]
+    #[diagnostic(code(orch::launch::systemd), help("`systemctl status` and `journalctl` of the unit say more"))]
+    Systemd {
+        /// The words.
+        what: String,
+        /// What it said.
+        why: String,
+    },
     /// There is no server of that name.
     #[error("no server `{id}` is known here")]
     #[diagnostic(code(orch::launch::no_such_server), help("{}", known_text(known)))]

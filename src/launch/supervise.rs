@@ -97,6 +97,23 @@ fn close_inherited() -> io::Result<()> {
     Ok(())
 }
 
+/// Makes this process independent of whoever started it: a session of its own, nothing open that was inherited but the
+/// standard streams, and no folder that could be kept from being unmounted.
+pub fn detach() -> io::Result<()> {
+    close_inherited()?;
+    nix::unistd::setsid()?;
+    std::env::set_current_dir("/")
+}
+
+/// From here on a hang-up or an interrupt ends this process no more.
+pub fn spare_from_terminals() -> io::Result<()> {
+    for kind in [SignalKind::hangup(), SignalKind::interrupt()] {
+        // Once somebody has listened, the signal does not end the process any more, also when nobody listens.
+        drop(signal(kind)?);
+    }
+    Ok(())
+}
+
 /// The signals that mean something here, and those that must not end this process.
 struct Signals {
     child: Signal,

@@ -245,7 +245,8 @@ impl RunState {
                 record.provenance.extend(provenance.iter().map(|(key, value)| (key.clone(), value.clone())));
                 self.planned = steps.clone();
             }
-            Event::Preflight { .. } | Event::SignOfLife { .. } | Event::ProbeAnswered { .. } => {}
+            Event::Preflight { .. } | Event::Change { .. } | Event::SignOfLife { .. } | Event::ProbeAnswered { .. } => {
+            }
             // After a resume the same is taken again.
             Event::LeaseTaken { lease } if self.leases.contains(lease) => {}
             Event::LeaseTaken { lease } => self.leases.push(lease.clone()),
@@ -363,6 +364,11 @@ impl RunState {
         self.step = None;
         self.phase = None;
         self.progress = None;
+    }
+
+    /// What the run was judged, before it has ended.
+    pub fn judged_kind(&self) -> Option<VerdictKind> {
+        self.judged.as_ref().map(|verdict| verdict.kind)
     }
 
     /// The failure that the run was judged with.

@@ -21,7 +21,8 @@ pub struct Fault {
 }
 
 impl Fault {
-    pub(super) fn new(code: &'static str, key: impl Into<String>, message: impl Into<String>) -> Self {
+    /// A fault of a key.
+    pub fn new(code: &'static str, key: impl Into<String>, message: impl Into<String>) -> Self {
         Fault { code, key: key.into(), message: message.into(), help: None }
     }
 

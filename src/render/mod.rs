@@ -11,6 +11,7 @@ mod plan;
 mod steps;
 #[cfg(test)]
 mod tests;
+pub mod unit;
 
 pub use assume::{Assumed, assume};
 pub(crate) use command::in_environment;

@@ -107,6 +107,8 @@ impl View {
                 };
                 vec![self.line(Mark::Ok, "plan", &format!("{}{version}{simulated}{assumed}; {steps}", engine.kind), "")]
             }
+            // What is done to somebody else's server is said in full.
+            Event::Preflight { check, ok: true, text } if check == "displace" => self.wrapped(Mark::Ok, check, text),
             Event::Preflight { check, ok: true, text } => {
                 self.installing = None;
                 vec![self.line(Mark::Ok, check, &cut_middle(text, self.width.saturating_sub(LEAD)), "")]
@@ -121,7 +123,15 @@ impl View {
                 }
                 Vec::new()
             }
-            Event::Displaced { what } => vec![self.line(Mark::Ok, "displace", &format!("{what} stopped"), "")],
+            Event::Change { what, diff } if diff.is_empty() => {
+                vec![self.line(Mark::Ok, "change", &format!("{what} is as it should be"), "")]
+            }
+            Event::Change { what, diff } => {
+                let mut lines = vec![self.line(Mark::Ok, "change", what, "")];
+                lines.extend(diff.lines().map(|line| format!("    {}", plain(line))));
+                lines
+            }
+            Event::Displaced { what } => vec![self.line(Mark::Ok, "displace", &format!("{what} is stopped"), "")],
             Event::Launching { server, command } => {
                 self.launched_ns = Some(entry.since_start_ns);
                 self.installing = None;
@@ -205,7 +215,8 @@ impl View {
                 vec![self.line(if *expected { Mark::Ok } else { Mark::Bad }, "stop", &how, "")]
             }
             Event::Restored { what, outage_s } => {
-                vec![self.line(Mark::Ok, "restored", &format!("{what}, away {}", seconds(*outage_s)), "")]
+                // In seconds and never cut: it is what a person has to answer for.
+                vec![self.line(Mark::Ok, "restored", &format!("{what} serves"), &format!("outage {outage_s:.1} s"))]
             }
             // The tables mark such a percentile, each time it is shown.
             Event::Warning(warning) if warning.id == "percentiles_not_carried" => {

@@ -47,6 +47,18 @@ impl Around<'_> {
     }
 }
 
+/// The container that a profile asks for, when nobody has looked at the image; `None` when it asks for none.
+pub fn container_of(profile: &Profile, facts: &Facts, plan: &Plan) -> Option<Container> {
+    let Via::Docker { image, .. } = &profile.launch.via else { return None };
+    let path = Path::new(&profile.model.path);
+    let around = Around { profile, facts, image: &Image::assumed(image), model: path.is_absolute().then_some(path) };
+    let mut container = around.container(plan);
+    container.name = format!("orch-{}", profile.name);
+    container.labels.insert(docker::DEPLOYMENT_LABEL.to_owned(), profile.name.clone());
+    container.stays = true;
+    Some(container)
+}
+
 /// Puts the container around the head's command: what the supervisor starts is the client, which passes signals on and
 /// ends as the server does. The mark goes beside it, for whoever stops what is left.
 pub(super) fn wrap(plan: &mut Plan, around: &Around<'_>, run: &str) {

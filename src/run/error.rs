@@ -48,6 +48,21 @@ impl Stop {
         Stop::Failed(Box::new(failure(stage, kind, text, remedy)))
     }
 
+    /// Before anything was launched.
+    pub(super) fn preflight(kind: &str, error: &dyn miette::Diagnostic) -> Self {
+        of("preflight", kind, error)
+    }
+
+    /// While it was launched, or what it replaces was stopped.
+    pub(super) fn launch(kind: &str, error: &dyn miette::Diagnostic) -> Self {
+        of("launch", kind, error)
+    }
+
+    /// It serves, and did not prove itself.
+    pub(super) fn gate(kind: &str, error: &dyn miette::Diagnostic) -> Self {
+        of("gate", kind, error)
+    }
+
     /// The definition's patterns do not read.
     pub(super) fn grammar(error: gate::log::GrammarError) -> Self {
         of("render", "bad_config", &error)

@@ -6,8 +6,9 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::container::Around;
+use super::displace::Hold;
 use super::error::Stop;
-use super::{Context, Job, head, plan, start};
+use super::{Context, Job, head, plan, start, until};
 use crate::event::{Emit, Event, Scope};
 use crate::gate::{self, LogGrammar, Ready};
 use crate::launch::{self, Server, TakenOver};
@@ -58,14 +59,18 @@ pub(super) struct Obtained {
 }
 
 /// Looks at what a server needs, or at the server that is there already, and plans.
-pub(super) async fn prepare(job: &Job<'_>, cx: &Context<'_>) -> Result<Prepared, Stop> {
+pub(super) async fn prepare(job: &Job<'_>, cx: &Context<'_>, hold: &mut Hold) -> Result<Prepared, Stop> {
     let log = &cx.folder.journal;
     match &job.source {
         Source::Start => {
             let taken = launch::adopt(cx.work, cx.folder.id().as_str()).await?;
             let place = taken.as_ref().and_then(|taken| Some((taken.port?, taken.devices.clone())));
             let envs = cx.work.envs();
-            let found = preflight::look_without_port(job.profile, &job.definition.facts, &envs, log).await?;
+            let looking = preflight::look_without_port(job.profile, &job.definition.facts, &envs, log);
+            let found = until(cx.interrupt, looking).await??;
+            if taken.is_none() {
+                hold.make_room(job, cx).await?;
+            }
             let (image, model) = (found.image.clone(), found.model.clone());
             let facts = match place {
                 Some((port, devices)) => found.at(port, devices),

@@ -68,8 +68,9 @@ impl Engine {
                 "port: {port}\nengine: {{kind: command, command: [{python}, {}, --port, '{{port}}', {options}], ready: {{http: /health}}}}\n\
                  model: {{path: tiny, served_name: tiny}}\nsecrets: [TOKEN]\n\
                  launch: {{via: {{docker: {{image: 'engine:v1', options: ['--memory=2g']}}}}}}\n\
-                 bench: {{only: {{use: chat-mix, concurrency: 2, requests: 16, output_tokens: 4}}}}\n",
-                server.display()
+                 bench: {{only: {{use: chat-mix, concurrency: 2, requests: 16, output_tokens: 4}}}}\ntolerance: {}\n",
+                server.display(),
+                crate::deploy::TOLERANCE
             ),
         );
         path.to_str().unwrap().to_owned()

@@ -1,0 +1,43 @@
+//! `--displace`, of `orch run` and `orch up`: what was typed into what is meant.
+
+use std::path::{Path, PathBuf};
+
+use super::{Exit, Failure};
+use crate::deploy::{Hosts, LOCAL, Production};
+use crate::profile::Profile;
+use crate::run::Displace;
+
+/// What makes room.
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct DisplaceArgs {
+    /// Stops the production that hosts.yaml names for this host, if it is idle, and brings it back whatever happens
+    #[arg(long)]
+    displace: bool,
+    /// The same, also when production is in use or nobody can tell
+    #[arg(long)]
+    force_displace: bool,
+    /// The file that names hosts [default: hosts.yaml in the profile folders]
+    #[arg(long, value_name = "FILE")]
+    hosts: Option<PathBuf>,
+}
+
+impl DisplaceArgs {
+    /// The production that makes room; `None` without the flag.
+    pub(crate) fn production(&self, profile: &Profile, folders: &[PathBuf]) -> Result<Option<Production>, Failure> {
+        let wrong = |error| Failure::new(Exit::Usage, error);
+        if !self.displace && !self.force_displace {
+            // A file that was named is read, so that a mistake in it does not wait for the night.
+            if let Some(hosts) = &self.hosts {
+                Hosts::read(Some(hosts), folders).map_err(wrong)?;
+            }
+            return Ok(None);
+        }
+        let hosts = Hosts::read(self.hosts.as_deref().map(Path::new), folders).map_err(wrong)?;
+        hosts.production(profile.host.as_deref().unwrap_or(LOCAL)).map(Some).map_err(wrong)
+    }
+
+    /// What a run is told.
+    pub(crate) fn of<'a>(&self, production: Option<&'a Production>) -> Option<Displace<'a>> {
+        production.map(|production| Displace { production, force: self.force_displace })
+    }
+}

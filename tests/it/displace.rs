@@ -1,0 +1,225 @@
+//! `orch run --displace`: production makes room and comes back, whatever is killed.
+
+use std::path::PathBuf;
+use std::process::{Child, Stdio};
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::containers::python;
+use crate::deploy::{GOOD, Stranger, ledger, write_profile};
+use crate::launching::{kill, until};
+use crate::support::{Home, free_port, read_json};
+
+/// Production with commands of its own: a script that starts and stops `openai.py` by a pid file.
+struct Production {
+    home: Home,
+    port: u16,
+    hosts: PathBuf,
+}
+
+impl Production {
+    fn start(idle: &str) -> Self {
+        let home = Home::new();
+        let port = free_port();
+        let server = std::env::current_dir().unwrap().join("tests/data/servers/openai.py");
+        let pid = home.path("production.pid");
+        let script = home.write(
+            "production.sh",
+            &format!(
+                "#!/bin/sh\nalive() {{ [ -f {pid} ] && kill -0 $(cat {pid}) 2>/dev/null; }}\necho \"$1\" >> {log}\n\
+                 case $1 in\n\
+                 start) alive || {{ setsid {python} {server} --port {port} --start-delay 0.2 >/dev/null 2>&1 & echo $! > {pid}; }} ;;\n\
+                 stop) if alive; then kill $(cat {pid}); while alive; do sleep 0.05; done; fi ;;\n\
+                 status) alive ;;\nesac\n",
+                pid = pid.display(),
+                log = home.path("production.log").display(),
+                python = python(),
+                server = server.display(),
+            ),
+        );
+        let words = |verb: &str| format!("[sh, {}, {verb}]", script.display());
+        let hosts = home.write(
+            "hosts.yaml",
+            &format!(
+                "local:\n  production:\n    command: {{start: {}, stop: {}, status: {}}}\n    url: http://127.0.0.1:{port}\n    idle: {idle}\n    ready: 60s\n",
+                words("start"),
+                words("stop"),
+                words("status")
+            ),
+        );
+        let production = Production { home, port, hosts };
+        production.control("start");
+        until("production", || ledger(port));
+        production
+    }
+
+    fn control(&self, verb: &str) {
+        let status = std::process::Command::new("sh").arg(self.home.path("production.sh")).arg(verb).status().unwrap();
+        assert!(status.success());
+    }
+
+    fn acts(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.home.path("production.log")).unwrap();
+        text.lines().filter(|line| *line != "status").map(str::to_owned).collect()
+    }
+
+    fn words<'a>(&'a self, profile: &'a str) -> Vec<&'a str> {
+        vec!["run", profile, "--displace", "--hosts", self.hosts.to_str().unwrap()]
+    }
+
+    fn background(&self, profile: &str) -> Child {
+        let mut command = self.home.orch(&self.words(profile));
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    /// The processes of ours that wait for the end of a run.
+    fn restorers(&self) -> Vec<u32> {
+        let work = self.home.state().join("orch");
+        let of_ours = |pid: &u32| {
+            let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let words = String::from_utf8_lossy(&words).into_owned();
+            words.contains("restore") && words.contains(work.to_str().unwrap())
+        };
+        let pids =
+            std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+        pids.filter(of_ours).collect()
+    }
+}
+
+/// Without the breaks of a narrow screen.
+fn flat(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+impl Drop for Production {
+    fn drop(&mut self) {
+        let _ = self.home.orch(&["restore"]).output();
+        self.control("stop");
+    }
+}
+
+#[test]
+fn production_makes_room_and_comes_back_with_the_outage_told() {
+    let production = Production::start("unchecked");
+    let mut stranger = Stranger::start();
+    // The very port that production has.
+    let profile = write_profile(&production.home, production.port, GOOD, "");
+    let ran = production.home.run(&production.words(&profile)).expect(0);
+    let said = flat(&ran.stdout);
+    assert!(said.contains("will stop production of") && said.contains("outage "), "{said}");
+    assert_eq!(production.acts(), ["start", "stop", "start"]);
+    assert_eq!(ledger(production.port), Some(1), "it has proven itself");
+    let journal = std::fs::read_to_string(production.home.newest_run().join("journal.jsonl")).unwrap();
+    let events: Vec<Value> = journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let restored = events.iter().find(|event| event["event"] == "restored").unwrap();
+    assert!(restored["data"]["outage_s"].as_f64().unwrap() > 0.0);
+    assert_eq!(read_json(&production.home.newest_run().join("run.json"))["complete"], true);
+    // A run that cannot even start hands it back too.
+    let profile = write_profile(&production.home, production.port, "--exit-code, '3'", "");
+    production.home.run(&production.words(&profile)).expect(4);
+    assert!(ledger(production.port).is_some());
+    // What is down already is none of ours to start.
+    production.control("stop");
+    let profile = write_profile(&production.home, production.port, GOOD, "");
+    let ran = production.home.run(&production.words(&profile)).expect(0);
+    assert!(flat(&ran.stdout).contains("is not up: there is nothing to stop"), "{}", ran.stdout);
+    assert_eq!(ledger(production.port), None);
+    stranger.assert_untouched();
+}
+
+#[test]
+fn production_that_may_be_in_use_is_not_stopped() {
+    let production = Production::start("10m");
+    let profile = write_profile(&production.home, free_port(), GOOD, "");
+    // Neither log nor counters: nobody can tell, so it counts as in use.
+    let refused = production.home.run(&production.words(&profile)).expect(3);
+    assert!(
+        refused.stdout.contains("nobody can tell") && refused.stdout.contains("--force-displace"),
+        "{}",
+        refused.stdout
+    );
+    assert_eq!(production.acts(), ["start"]);
+    let words = ["run", &profile, "--force-displace", "--hosts", production.hosts.to_str().unwrap()];
+    production.home.run(&words).expect(0);
+    assert_eq!(production.acts(), ["start", "stop", "start"]);
+    // A host that has no production, and a file with a mistake in it.
+    let hosts = production.home.write("other.yaml", "elsewhere: {ssh: root@x}\n");
+    let none = production.home.run(&["run", &profile, "--displace", "--hosts", hosts.to_str().unwrap()]).expect(2);
+    assert!(none.stderr.contains("has no host `local`"), "{}", none.stderr);
+    let hosts = production.home.write("wrong.yaml", "local: {production: {unt: a, url: u}}\n");
+    let wrong = production.home.run(&["run", &profile, "--hosts", hosts.to_str().unwrap()]).expect(2);
+    assert!(wrong.stderr.contains("unt"), "{}", wrong.stderr);
+}
+
+const LONG: &str = "bench: {only: {use: chat-mix, concurrency: 2, requests: 1000000, output_tokens: 12}}\n";
+
+fn long_profile(production: &Production) -> String {
+    let profile = write_profile(&production.home, production.port, GOOD, "");
+    let text = std::fs::read_to_string(&profile).unwrap();
+    let kept: String =
+        text.lines().filter(|line| !line.starts_with("bench:")).map(|line| format!("{line}\n")).collect();
+    std::fs::write(&profile, kept + LONG).unwrap();
+    profile
+}
+
+#[test]
+fn a_killed_orch_brings_production_back_and_a_second_one_is_told_who_has_it() {
+    let production = Production::start("unchecked");
+    let mut stranger = Stranger::start();
+    let profile = long_profile(&production);
+    let mut child = production.background(&profile);
+    // Production answers no ledger with more than one entry: what answers so is the measured server.
+    until("the load", || ledger(production.port).filter(|answered| *answered > 8));
+    let listed = production.home.ps();
+    assert!(listed.iter().any(|one| one["state"] == "displaced"), "{listed:#?}");
+    let shown = production.home.run(&["ps"]).stdout;
+    assert!(shown.contains("displaced"), "{shown}");
+    // Another run, that shares the host's right to measure, finds production in hand.
+    let words = [&production.words(&profile)[..], &["--set", "share=true", "--set", "port=auto"]].concat();
+    let second = production.home.run(&words).expect(3);
+    assert!(flat(&second.stdout).contains("in the hands of run"), "{}", second.stdout);
+    kill(u64::from(child.id()), Signal::SIGKILL);
+    child.wait().unwrap();
+    until("production", || ledger(production.port).filter(|answered| *answered == 1));
+    assert_eq!(production.acts(), ["start", "stop", "start"]);
+    until("the restorer's end", || production.restorers().is_empty().then_some(()));
+    let told = production.home.run(&["ps"]);
+    assert!(told.stderr.contains("serves again") && told.stderr.contains("outage "), "{}", told.stderr);
+    assert_eq!(production.home.ps(), [Value::Null; 0], "the measured server is gone");
+    stranger.assert_untouched();
+}
+
+#[test]
+fn when_orch_and_its_restorer_are_killed_the_next_orch_brings_production_back() {
+    let production = Production::start("unchecked");
+    let profile = long_profile(&production);
+    let mut child = production.background(&profile);
+    until("the load", || ledger(production.port).filter(|answered| *answered > 8));
+    for pid in production.restorers() {
+        kill(u64::from(pid), Signal::SIGKILL);
+    }
+    kill(u64::from(child.id()), Signal::SIGKILL);
+    child.wait().unwrap();
+    assert_eq!(production.acts(), ["start", "stop"]);
+    // As after a reboot: a record on disk, and nobody who has it in hand.
+    let ran = production.home.run(&["restore"]).expect(0);
+    assert!(ran.stdout.contains("bringing back") && ran.stderr.contains("outage "), "{}{}", ran.stdout, ran.stderr);
+    assert_eq!(ledger(production.port), Some(1));
+    // Twice is harmless.
+    production.home.run(&["restore"]).expect(0);
+    assert_eq!(production.acts(), ["start", "stop", "start"]);
+}
+
+#[test]
+fn an_interrupt_ends_the_run_and_hands_production_back() {
+    let production = Production::start("unchecked");
+    let profile = long_profile(&production);
+    let child = production.background(&profile);
+    until("the load", || ledger(production.port).filter(|answered| *answered > 8));
+    kill(u64::from(child.id()), Signal::SIGTERM);
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(143));
+    assert_eq!(ledger(production.port), Some(1));
+    assert_eq!(production.home.record()["verdict"]["reasons"][0]["id"], "interrupted");
+}
