@@ -29,7 +29,7 @@ use crate::gate::{self, LogGrammar};
 use crate::launch::{self, Exited, Lease, WorkFolder};
 use crate::load::{Options, Target};
 use crate::profile::{EngineKind, Profile};
-use crate::record::model::{Failure, Left, Record, StepResult};
+use crate::record::model::{Failure, Left, Reason, Record, StepResult, Verdict, VerdictKind};
 use crate::record::{Baseline, RunFolder, Store};
 use crate::render::{self, Facts, Plan, Rank, Readiness, Warning};
 
@@ -86,9 +86,18 @@ pub struct Context<'a> {
     pub on_server: &'a (dyn Fn(launch::Hurry) + Sync),
 }
 
-/// Runs it. The record is written whatever happens, and says what happened; an error here means that it could not be
-/// written, and the run was ended for that.
-pub async fn run(job: &Job<'_>, cx: &Context<'_>) -> Result<Record, RunError> {
+/// How a run ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Its record, with everything that is known.
+    pub record: Record,
+    /// Why not all of that could be written down. The run was ended for it.
+    pub unwritten: Option<RunError>,
+}
+
+/// Runs it. The record is written whatever happens, and says what happened; where it cannot be written, what is known is
+/// returned all the same.
+pub async fn run(job: &Job<'_>, cx: &Context<'_>) -> Ended {
     // Until a server is started nothing can be left of it.
     let mut left = Some(Left::default());
     let mut hold = Hold::default();
@@ -97,12 +106,36 @@ pub async fn run(job: &Job<'_>, cx: &Context<'_>) -> Result<Record, RunError> {
     let failure = match ended {
         Ok(()) | Err(Stop::Interrupted) => None,
         Err(Stop::Failed(failure)) => Some(*failure),
-        Err(Stop::Error(error)) => return Err(error),
+        Err(Stop::Error(error)) => return unwritten(error, job, cx, left),
     };
-    let complete = judge(failure, job.against, cx.store, cx.folder)?;
-    cx.folder.journal.emit(Scope::Run, Event::RunEnded { complete, left })?;
-    cx.folder.save()?;
-    Ok(cx.folder.record())
+    let log = &cx.folder.journal;
+    let written = judge(failure, job.against, cx.store, cx.folder)
+        .and_then(|complete| Ok(log.emit(Scope::Run, Event::RunEnded { complete, left: left.clone() })?))
+        .and_then(|()| Ok(cx.folder.save()?));
+    match written {
+        Ok(()) => Ended { record: cx.folder.record(), unwritten: None },
+        Err(error) => unwritten(error, job, cx, left),
+    }
+}
+
+/// What is known of a run that could not be written down to its end. What was measured is told, though nothing keeps it.
+fn unwritten(error: RunError, job: &Job<'_>, cx: &Context<'_>, left: Option<Left>) -> Ended {
+    let state = cx.folder.journal.known();
+    let mut record = Record { left, ..state.to_judge() };
+    if record.comparisons.is_empty() {
+        let baseline = match job.against {
+            Some(run) => Baseline::of(vec![run.clone()]),
+            None => cx.store.baseline_for(&record).map(|(baseline, _)| baseline).unwrap_or_default(),
+        };
+        record.comparisons = compare::judge(&record, Some(&baseline), &compare::tolerances(&record)).comparisons;
+    }
+    let reason =
+        Reason::new("not_written", "what happened could not all be written down, so it counts as no measurement");
+    record.verdict = Verdict { kind: VerdictKind::Failed, reasons: vec![reason], cause: None };
+    record.complete = false;
+    // Should there be room again by now, the record says at least this.
+    let _ = cx.folder.save();
+    Ended { record, unwritten: Some(error) }
 }
 
 /// Everything between the beginning of a run and its verdict.
@@ -137,6 +170,7 @@ async fn stages(job: &Job<'_>, cx: &Context<'_>, left: &mut Option<Left>, hold: 
     match source::release(obtained.server, &worked, job, cx).await {
         Ok(found) => *left = found,
         Err(stop) => {
+            *left = nothing_runs(cx).then(Left::default);
             log.emit(Scope::Run, Event::Warning(Warning::new("release_failed", stop.to_string())))?;
             // Why the work ended early matters more than that the end was hard.
             return worked.and(Err(stop));

@@ -2,6 +2,7 @@
 //!
 //! One file a verb. Each holds its arguments as typed (clap) and `run`, which takes them apart field by field.
 
+mod attach;
 mod baseline;
 mod bench;
 mod check;
@@ -14,6 +15,7 @@ mod fetch;
 mod follow;
 mod list;
 mod locate;
+mod logs;
 mod out;
 mod planned;
 mod ps;
@@ -90,6 +92,8 @@ enum Verb {
     Compare(compare::CompareArgs),
     Baseline(baseline::BaselineArgs),
     Ps(ps::PsArgs),
+    Logs(logs::LogsArgs),
+    Attach(attach::AttachArgs),
     Stop(stop::StopArgs),
     Sim(sim::SimArgs),
     Selftest(selftest::SelftestArgs),
@@ -128,6 +132,8 @@ pub fn main() -> ExitCode {
         Verb::Compare(args) => compare::run(args, global),
         Verb::Baseline(args) => baseline::run(args, global),
         Verb::Ps(args) => ps::run(args, global),
+        Verb::Logs(args) => logs::run(args, global),
+        Verb::Attach(args) => attach::run(args, global),
         Verb::Stop(args) => stop::run(args, global),
         Verb::Sim(args) => sim::run(args, global),
         Verb::Selftest(args) => selftest::run(args, global),

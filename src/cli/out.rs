@@ -56,9 +56,14 @@ fn width() -> usize {
 /// reaches the terminal that could steer it; that leaves no colours either.
 pub(crate) fn complain(report: &miette::Report) {
     let mut text = String::new();
-    let drawn = GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor())
-        .with_width(width())
-        .render_report(&mut text, report.as_ref());
+    let handler = GraphicalReportHandler::new_themed(GraphicalTheme::unicode_nocolor()).with_width(width());
+    // Most errors say what the system said in their own words; then the cause below them would only repeat it.
+    let said = report.to_string();
+    let handler = match report.chain().skip(1).all(|cause| said.contains(&cause.to_string())) {
+        true => handler.without_cause_chain(),
+        false => handler,
+    };
+    let drawn = handler.render_report(&mut text, report.as_ref());
     if drawn.is_err() {
         text = report.to_string();
     }

@@ -44,6 +44,8 @@ pub(crate) fn open<'a>(text: &str, work: &WorkFolder, global: &Global, clock: &'
         |error: StoreError| Failure::new(if error.is_usage() { Exit::Usage } else { Exit::NotLaunched }, error);
     let record = store.record(&id).map_err(failed)?;
     if record.complete {
+        // A kill between the last line of the journal and the record leaves a record that is behind.
+        store.reopen(&id, clock).and_then(|folder| folder.save()).map_err(failed)?;
         return Ok(Found::Complete(Box::new(record), id.short()));
     }
     let profile = store.run_path(&id).join("profile.yaml");

@@ -153,6 +153,19 @@ fn story(begun: Begun<'_>, how: How, work: &WorkFolder, clock: &Clock, tell: &Te
     let production = how.displace.production(&loaded.profile, &profile::default_folders())?;
     restore::catch_up(work, &orch)?;
     let usual = usual(&store, &loaded.profile);
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(Failure::own)?;
+    // Before there is anything to be kept: a signal from here on ends the run in order, with a record that says so.
+    let server: Arc<OnceLock<Hurry>> = Arc::default();
+    let hurry = server.clone();
+    let listening = async {
+        Interrupt::listen(move || {
+            if let Some(hurry) = hurry.get() {
+                hurry.now();
+            }
+        })
+    };
+    let interrupt = runtime.block_on(listening).map_err(Failure::own)?;
     let (folder, from) = folder(&loaded)?;
     // Where its folder is, for whoever asks without saying `--results`. Without it nothing is lost but that.
     let _ = work.remember_run(folder.id().as_str(), folder.path());
@@ -171,9 +184,35 @@ fn story(begun: Begun<'_>, how: How, work: &WorkFolder, clock: &Clock, tell: &Te
     let view = View::new(screen.width(), usual, tell.verbose);
     let follower = Follower::new(folder.journal.path(), folder.journal.subscribe(), clock.clone(), tell.events, view)
         .starting_at(from);
-    let (record, interrupted) = go(&job, work, &store, &folder, clock, follower, &screen)?;
-    let exit = interrupted.filter(|_| !record.complete);
-    ending(&record, &folder.id().short(), exit, tell)
+    let on_server = |hurry| {
+        let _ = server.set(hurry);
+    };
+    let server_log: PathBuf = folder.path().join("server.log");
+    let token: &CancellationToken = interrupt.token();
+    let (folder, store) = (&folder, &store);
+    let cx = Context { work, store, folder, clock, interrupt: token, on_server: &on_server, server_log: &server_log };
+    let ended = runtime.block_on(go(&job, &cx, follower, &screen));
+    let signalled = interrupt.exit().filter(|_| !ended.record.complete);
+    // What cannot be written down is no measurement.
+    let unwritten = ended.unwritten.is_some().then_some(Exit::NoMeasurement);
+    let exit = ending(&ended.record, &folder.id().short(), signalled.or(unwritten), tell)?;
+    match ended.unwritten {
+        None => Ok(exit),
+        Some(error) => Err(Failure::new(exit, error)),
+    }
+}
+
+/// The run itself, with somebody who watches.
+async fn go(job: &Job<'_>, cx: &Context<'_>, follower: Follower, screen: &Screen) -> run::Ended {
+    let over = CancellationToken::new();
+    let run = async {
+        let ended = run::run(job, cx).await;
+        over.cancel();
+        ended
+    };
+    let (ended, ()) = tokio::join!(run, follower.follow(screen, &over));
+    screen.end();
+    ended
 }
 
 /// Shows how a run ended. `exit` is what a signal asks for, if one ended it.
@@ -220,47 +259,4 @@ pub(super) fn usual(store: &Store, profile: &Profile) -> Usual {
     let newest = store.list(&filter).ok().and_then(|listing| listing.rows.into_iter().next());
     let record = newest.and_then(|row| store.find(&row.id).ok()).and_then(|id| store.record(&id).ok());
     record.as_ref().map(Usual::of).unwrap_or_default()
-}
-
-/// The run itself, on a runtime, with somebody who watches.
-fn go(
-    job: &Job<'_>,
-    work: &WorkFolder,
-    store: &Store,
-    folder: &RunFolder,
-    clock: &Clock,
-    follower: Follower,
-    screen: &Screen,
-) -> Result<(Record, Option<Exit>), Failure> {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(Failure::own)?;
-    runtime.block_on(async {
-        let server: Arc<OnceLock<Hurry>> = Arc::default();
-        let hurry = server.clone();
-        let interrupt = Interrupt::listen(move || {
-            if let Some(hurry) = hurry.get() {
-                hurry.now();
-            }
-        })
-        .map_err(Failure::own)?;
-        let token: &CancellationToken = interrupt.token();
-        let on_server = |hurry| {
-            let _ = server.set(hurry);
-        };
-        let server_log: PathBuf = folder.path().join("server.log");
-        let cx =
-            Context { work, store, folder, clock, interrupt: token, on_server: &on_server, server_log: &server_log };
-        let over = CancellationToken::new();
-        let run = async {
-            let ended = run::run(job, &cx).await;
-            over.cancel();
-            ended
-        };
-        let (ended, ()) = tokio::join!(run, follower.follow(screen, &over));
-        screen.end();
-        // What cannot be written down is no measurement.
-        let exit = interrupt.exit().unwrap_or(Exit::NoMeasurement);
-        let record = ended.map_err(|error| Failure::new(exit, error))?;
-        Ok((record, interrupt.exit()))
-    })
 }

@@ -42,6 +42,8 @@ struct Writer {
     tail: Tail,
     seq: u64,
     state: RunState,
+    /// The state with the lines that could not be written, once there were some.
+    known: Option<RunState>,
 }
 
 /// A journal could not be opened or read.
@@ -105,7 +107,7 @@ impl Journal {
         let seq = so_far.lines.len() as u64;
         let tail = Tail::new(file, so_far.whole).map_err(open)?;
         let state = super::fold(so_far.entries());
-        let writer = Mutex::new(Writer { tail, seq, state });
+        let writer = Mutex::new(Writer { tail, seq, state, known: None });
         let listeners = broadcast::Sender::new(BEHIND);
         Ok(Journal(Arc::new(Shared { path: path.to_owned(), run: run.to_owned(), clock, writer, listeners })))
     }
@@ -123,6 +125,12 @@ impl Journal {
     /// The state of the run: the fold of all lines so far.
     pub fn state(&self) -> RunState {
         self.writer().state.clone()
+    }
+
+    /// The same, with what was to be written and could not be: what is known, though nothing keeps it.
+    pub fn known(&self) -> RunState {
+        let writer = self.writer();
+        writer.known.as_ref().unwrap_or(&writer.state).clone()
     }
 
     /// A poisoned lock means that another thread panicked while it wrote; [`Tail`] holds its promise even then.
@@ -153,7 +161,14 @@ impl Emit for Journal {
             false => entry,
         };
         line.push(b'\n');
-        writer.tail.push(&line, entry.event.changes_resume()).map_err(failed)?;
+        let written = writer.tail.push(&line, entry.event.changes_resume());
+        if written.is_err() && writer.known.is_none() {
+            writer.known = Some(writer.state.clone());
+        }
+        if let Some(known) = &mut writer.known {
+            known.apply(&entry);
+        }
+        written.map_err(failed)?;
         writer.seq += 1;
         writer.state.apply(&entry);
         // Still under the lock, so that listeners hear the lines in their order. No listener is no error.

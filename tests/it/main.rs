@@ -15,6 +15,7 @@ mod first_run;
 mod gpu_leases;
 mod install;
 mod keep_and_resume;
+mod kill_matrix;
 mod known_answer;
 mod launching;
 mod load_a_server;
