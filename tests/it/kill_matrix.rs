@@ -385,3 +385,72 @@ fn whatever_is_killed_the_record_is_true_and_nothing_is_left() {
         .collect();
     assert!(wrong.is_empty(), "{} cells are wrong:\n{}", wrong.len(), wrong.join("\n\n"));
 }
+
+/// Thirty moments that a seed draws, on a real llama.cpp: whoever is killed then, the record is true, nothing is left, and
+/// the run goes on to its end without measuring a step twice.
+#[test]
+#[ignore = "takes minutes; by choice: cargo test --test it thirty_random -- --ignored"]
+fn thirty_random_moments_on_a_real_engine() {
+    use rand::{RngExt, SeedableRng};
+    const SEED: u64 = 4;
+    let Some(first) = Home::with_engine() else { return };
+    let mut decoy = Decoy::start(&first);
+    let words = |port: &str| {
+        let bench = "bench={first: {use: chat, concurrency: 2, requests: 16, output_tokens: 4}, \
+                     second: {use: chat, concurrency: 2, requests: 16, output_tokens: 4, seed: 2}}";
+        ["run", "smollm2", "--set", port, "--set", bench].map(str::to_owned)
+    };
+    let run = |home: &Home| {
+        let words = words(&format!("port={}", free_port()));
+        Watched::start(home, &words.iter().map(String::as_str).collect::<Vec<_>>())
+    };
+    let began = Instant::now();
+    let ran = run(&first).end();
+    assert!(matches!(ran.code, 0 | 5), "{ran:#?}");
+    let length = began.elapsed();
+    let mut draw = rand_chacha::ChaCha8Rng::seed_from_u64(SEED);
+    for number in 0..30 {
+        let kill = KILLS[number % KILLS.len()].0;
+        let moment = length.mul_f64(draw.random::<f64>());
+        let home = Home::with_engine().unwrap();
+        let mut watched = run(&home);
+        std::thread::sleep(moment);
+        let server = home.ps().into_iter().next();
+        let pid = match kill {
+            Kill::Orch | Kill::TermOrch => Some(u64::from(watched.child.id())),
+            Kill::Supervisor => server.as_ref().and_then(|server| server["supervisor_pid"].as_u64()),
+            Kill::Server => server.as_ref().and_then(|server| server["pid"].as_u64()),
+        };
+        let signal = if kill == Kill::TermOrch { Signal::SIGTERM } else { Signal::SIGKILL };
+        let alive = watched.child.try_wait().unwrap().is_none();
+        let sent = alive && pid.is_some_and(|pid| send(pid, signal));
+        let ran = watched.end();
+        home.run(&["stop", "--all"]).expect(0);
+        assert_nothing_left(&home);
+        let began = home.results().join("runs").read_dir().is_ok_and(|mut runs| runs.next().is_some());
+        let line = if began {
+            let record = shown(&home);
+            let complete = record["complete"] == true;
+            assert!(complete || record["verdict"]["kind"] == "failed", "{record:#}");
+            assert!(complete || !matches!(ran.code, 0), "{ran:#?}\n{record:#}");
+            let again = home.run(&["run", "--resume", "latest"]);
+            assert!(matches!(again.code, 0 | 5), "{again:#?}");
+            let record = read_json(&home.newest_run().join("run.json"));
+            assert_eq!(record["complete"], true, "{again:#?}");
+            let events = journal(&home.newest_run());
+            assert_eq!(events.iter().filter(|event| event["event"] == "step_ended").count(), 2, "each step once");
+            assert_nothing_left(&home);
+            if complete { "complete before" } else { "resumed" }
+        } else {
+            "not begun"
+        };
+        let _ = writeln!(
+            std::io::stderr().lock(),
+            "{number:>3}  {kill:?} at {:.2} s of {:.2} (sent: {sent}): exit {}, {line}",
+            moment.as_secs_f64(),
+            length.as_secs_f64(),
+            ran.code
+        );
+        assert_eq!(decoy.0.try_wait().unwrap(), None, "a stranger's server was ended");
+    }
+}
