@@ -88,7 +88,7 @@ pub struct Context<'a> {
 
 /// How a run ended.
 #[derive(Debug)]
-pub struct Ended {
+pub struct Told {
     /// Its record, with everything that is known.
     pub record: Record,
     /// Why not all of that could be written down. The run was ended for it.
@@ -97,29 +97,32 @@ pub struct Ended {
 
 /// Runs it. The record is written whatever happens, and says what happened; where it cannot be written, what is known is
 /// returned all the same.
-pub async fn run(job: &Job<'_>, cx: &Context<'_>) -> Ended {
+pub async fn run(job: &Job<'_>, cx: &Context<'_>) -> Told {
     // Until a server is started nothing can be left of it.
     let mut left = Some(Left::default());
     let mut hold = Hold::default();
     let ended = stages(job, cx, &mut left, &mut hold).await;
-    hold.let_go(job, cx).await?;
+    let let_go = hold.let_go(job, cx).await;
     let failure = match ended {
         Ok(()) | Err(Stop::Interrupted) => None,
         Err(Stop::Failed(failure)) => Some(*failure),
         Err(Stop::Error(error)) => return unwritten(error, job, cx, left),
     };
+    if let Err(error) = let_go {
+        return unwritten(error.into(), job, cx, left);
+    }
     let log = &cx.folder.journal;
     let written = judge(failure, job.against, cx.store, cx.folder)
         .and_then(|complete| Ok(log.emit(Scope::Run, Event::RunEnded { complete, left: left.clone() })?))
         .and_then(|()| Ok(cx.folder.save()?));
     match written {
-        Ok(()) => Ended { record: cx.folder.record(), unwritten: None },
+        Ok(()) => Told { record: cx.folder.record(), unwritten: None },
         Err(error) => unwritten(error, job, cx, left),
     }
 }
 
 /// What is known of a run that could not be written down to its end. What was measured is told, though nothing keeps it.
-fn unwritten(error: RunError, job: &Job<'_>, cx: &Context<'_>, left: Option<Left>) -> Ended {
+fn unwritten(error: RunError, job: &Job<'_>, cx: &Context<'_>, left: Option<Left>) -> Told {
     let state = cx.folder.journal.known();
     let mut record = Record { left, ..state.to_judge() };
     if record.comparisons.is_empty() {
@@ -135,7 +138,7 @@ fn unwritten(error: RunError, job: &Job<'_>, cx: &Context<'_>, left: Option<Left
     record.complete = false;
     // Should there be room again by now, the record says at least this.
     let _ = cx.folder.save();
-    Ended { record, unwritten: Some(error) }
+    Told { record, unwritten: Some(error) }
 }
 
 /// Everything between the beginning of a run and its verdict.

@@ -203,7 +203,7 @@ fn story(begun: Begun<'_>, how: How, work: &WorkFolder, clock: &Clock, tell: &Te
 }
 
 /// The run itself, with somebody who watches.
-async fn go(job: &Job<'_>, cx: &Context<'_>, follower: Follower, screen: &Screen) -> run::Ended {
+async fn go(job: &Job<'_>, cx: &Context<'_>, follower: Follower, screen: &Screen) -> run::Told {
     let over = CancellationToken::new();
     let run = async {
         let ended = run::run(job, cx).await;

@@ -20,6 +20,8 @@ use super::{Process, port, process};
 
 /// File systems keep times more coarsely than clocks tell them.
 const GRAIN: Duration = Duration::from_secs(2);
+/// What a lock may hold.
+const LOCK_BYTES: u64 = 64;
 /// A shorter number in a name may be anything.
 const LEAST_DIGITS: usize = 3;
 
@@ -77,30 +79,32 @@ fn noted(folder: &Folder) -> Vec<Used> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
-/// Files of the places above and locks anywhere that a process has open, mapped or bound.
+/// Shared memory and locks that a process has open or mapped, and sockets that it has bound in folders for everybody.
+/// Other files in such folders are somebody's output, a log say.
 fn used_by(pid: u32, sockets: &BTreeMap<u64, PathBuf>) -> Vec<PathBuf> {
     let places = places();
-    let counts =
-        |path: &Path| path.is_absolute() && (is_lock(path) || places.iter().any(|place| path.starts_with(place)));
     let mut paths = Vec::new();
     for entry in fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().filter_map(Result::ok) {
         let Ok(link) = fs::read_link(entry.path()) else { continue };
         match socket_inode(&link) {
-            Some(inode) => paths.extend(sockets.get(&inode).cloned()),
-            None => paths.push(link),
+            Some(inode) => {
+                let bound = sockets.get(&inode).filter(|path| places.iter().any(|place| path.starts_with(place)));
+                paths.extend(bound.cloned());
+            }
+            None if link.starts_with("/dev/shm") || is_lock(&link) => paths.push(link),
+            None => {}
         }
     }
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-    let shared = maps.lines().filter_map(|line| line.find("/dev/shm/").map(|at| PathBuf::from(&line[at..])));
-    paths.extend(shared);
-    paths.retain(|path| counts(path));
+    paths.extend(maps.lines().filter_map(|line| line.find("/dev/shm/").map(|at| PathBuf::from(&line[at..]))));
     paths.sort();
     paths.dedup();
     paths
 }
 
 fn is_lock(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name == "lock" || name.to_string_lossy().ends_with(".lock"))
+    path.is_absolute()
+        && path.file_name().is_some_and(|name| name == "lock" || name.to_string_lossy().ends_with(".lock"))
 }
 
 fn socket_inode(link: &Path) -> Option<u64> {
@@ -147,7 +151,7 @@ pub(crate) fn clear(folder: &Folder) -> Cleared {
     let mut found: BTreeMap<PathBuf, Option<String>> = BTreeMap::new();
     for used in noted(folder) {
         let same = fs::symlink_metadata(&used.path).is_ok_and(|meta| (meta.dev(), meta.ino()) == (used.dev, used.ino));
-        if same {
+        if same && is_small(&used.path) {
             found.insert(used.path, None);
         }
     }
@@ -175,6 +179,13 @@ pub(crate) fn clear(folder: &Folder) -> Cleared {
         cleared.files.push(format!("{told}: {why}"));
     }
     cleared
+}
+
+/// A lock holds nothing, or who has it. What holds more is a file that only has such a name.
+fn is_small(path: &Path) -> bool {
+    !is_lock(path)
+        || path.starts_with("/dev/shm")
+        || fs::symlink_metadata(path).is_ok_and(|meta| meta.len() <= LOCK_BYTES)
 }
 
 /// A process of ours, and when it was gone; `None` for one that was only just ended.
@@ -285,6 +296,9 @@ mod tests {
         let cleared = clear(&server);
         assert_eq!((cleared.removed.len(), cleared.files.len()), (0, 2), "{cleared:?}");
         assert!(cleared.files[0].contains(&format!("pid {} (", std::process::id())), "{cleared:?}");
+        let log = folder.path().join("server.log");
+        let _log = fs::File::create(&log).unwrap();
+        assert!(!used_by(std::process::id(), &sockets()).contains(&log), "what it writes stays");
         drop(open);
         // Another file in the place of the one that was seen is not ours.
         fs::remove_file(&lock).unwrap();
