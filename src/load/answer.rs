@@ -80,11 +80,21 @@ pub fn read(data: &[u8]) -> Result<Said<'_>, NotAnObject> {
 
 /// The second reader: any JSON object, through a tree.
 pub fn read_leniently(data: &[u8]) -> Result<Said<'static>, NotAnObject> {
-    let value: Value = serde_json::from_slice(data).map_err(|error| NotAnObject { why: error.to_string() })?;
-    if !value.is_object() {
-        return Err(NotAnObject { why: "a bare value".to_owned() });
+    object(data).map(|value| lenient::said(&value))
+}
+
+/// An event's data as a tree. What Python's JSON writes and no JSON is (`NaN`, `-Infinity`, half of a surrogate pair) is
+/// mended: it stands beside the text, or is one character of it.
+pub(super) fn object(data: &[u8]) -> Result<Value, NotAnObject> {
+    let value = serde_json::from_slice(data).or_else(|error| {
+        let mended = mend::mended(data).and_then(|mended| serde_json::from_str(&mended).ok());
+        mended.ok_or_else(|| NotAnObject { why: error.to_string() })
+    });
+    match value {
+        Ok(value @ Value::Object(_)) => Ok(value),
+        Ok(_) => Err(NotAnObject { why: "a bare value".to_owned() }),
+        Err(error) => Err(error),
     }
-    Ok(lenient::said(&value))
 }
 
 /// The words of an error, if `value` is one.
@@ -115,6 +125,7 @@ struct Frame<'a> {
     timings: Option<EngineTimings>,
     error: Option<IgnoredAny>,
     detail: Option<IgnoredAny>,
+    message: Option<IgnoredAny>,
 }
 
 /// The first choice; a second one is only noticed. A list would be an allocation an event.
@@ -165,6 +176,7 @@ struct Delta<'a> {
     #[serde(borrow)]
     reasoning: Option<Text<'a>>,
     thinking: Option<IgnoredAny>,
+    reasoning_details: Option<IgnoredAny>,
     #[serde(borrow)]
     refusal: Option<Text<'a>>,
     tool_calls: Option<IgnoredAny>,
@@ -196,7 +208,10 @@ impl<'a> Frame<'a> {
         let choice = self.choices.as_ref().and_then(|choices| choices.first.as_ref());
         let odd_choice = choice.is_some_and(|choice| {
             let odd_delta = choice.delta.as_ref().is_some_and(|delta| {
-                delta.tool_calls.is_some() || delta.function_call.is_some() || delta.thinking.is_some()
+                delta.tool_calls.is_some()
+                    || delta.function_call.is_some()
+                    || delta.thinking.is_some()
+                    || delta.reasoning_details.is_some()
             });
             odd_delta || choice.message.is_some() || choice.error.is_some()
         });
@@ -204,6 +219,7 @@ impl<'a> Frame<'a> {
         !odd_choice
             && self.error.is_none()
             && self.detail.is_none()
+            && self.message.is_none()
             && object != Some("error")
             && !self.choices.as_ref().is_some_and(|choices| choices.more)
     }
@@ -260,7 +276,12 @@ mod lenient {
             join(&mut said.content, first(&[part.get("content"), choice.get("text")]));
             join(
                 &mut said.reasoning,
-                first(&[part.get("reasoning_content"), part.get("reasoning"), part.get("thinking")]),
+                first(&[
+                    part.get("reasoning_content"),
+                    part.get("reasoning"),
+                    part.get("thinking"),
+                    part.get("reasoning_details"),
+                ]),
             );
             join(&mut said.other, first(&[part.get("refusal")]));
             join(&mut said.other, Some(arguments(part)));
@@ -339,10 +360,17 @@ mod lenient {
         }
     }
 
-    /// The words of an error, if `value` is one: `{"error": …}`, `{"object": "error", …}` or `{"detail": …}`.
+    /// The words of an error, if `value` is one: `{"error": …}`, `{"object": "error", …}`, `{"message": …, "code": …}` or
+    /// `{"detail": …}`.
     pub(super) fn error(value: &Value) -> Option<String> {
-        if let Some(error) = value.get("error").filter(|error| !error.is_null()) {
+        // Some servers always have the field, and say with it that there is none.
+        let none = |error: &&Value| error.is_null() || **error == Value::Bool(false) || error.as_str() == Some("");
+        if let Some(error) = value.get("error").filter(|error| !none(error)) {
             return Some(words(error));
+        }
+        let says_so = ["code", "type", "status"].iter().any(|key| value.get(key).is_some());
+        if value.get("message").is_some_and(Value::is_string) && says_so && value.get("choices").is_none() {
+            return Some(words(value));
         }
         if value.get("object").and_then(Value::as_str) == Some("error") {
             return Some(words(value));
@@ -357,9 +385,102 @@ mod lenient {
     }
 }
 
+/// JSON as Python writes it, made JSON.
+mod mend {
+    /// `data` with what is no JSON replaced; `None` where it is no text.
+    pub(super) fn mended(data: &[u8]) -> Option<String> {
+        let mut rest = std::str::from_utf8(data).ok()?;
+        let mut mended = String::with_capacity(rest.len());
+        let mut in_string = false;
+        while let Some(next) = rest.chars().next() {
+            let (taken, put) = if in_string { within(rest, next) } else { between(rest, next) };
+            in_string ^= next == '"';
+            mended.push_str(put);
+            rest = &rest[taken..];
+        }
+        Some(mended)
+    }
+
+    /// How much is taken of what begins within a string, and what is put in its place.
+    fn within(rest: &str, next: char) -> (usize, &str) {
+        if next != '\\' {
+            return (next.len_utf8(), &rest[..next.len_utf8()]);
+        }
+        let escape = |at: usize| rest.get(at..at + 6).and_then(surrogate);
+        match (escape(0), escape(6)) {
+            (Some(true), Some(false)) => (12, &rest[..12]),
+            (Some(_), _) => (6, "\u{fffd}"),
+            // The escaped character, whatever it is, belongs to it.
+            (None, _) => {
+                let length = 1 + rest[1..].chars().next().map_or(0, char::len_utf8);
+                (length, &rest[..length])
+            }
+        }
+    }
+
+    /// Whether `\\uXXXX` is the first half of a pair, or the second; `None` if neither.
+    fn surrogate(escape: &str) -> Option<bool> {
+        let code = u16::from_str_radix(escape.strip_prefix("\\u")?, 16).ok()?;
+        match code {
+            0xd800..=0xdbff => Some(true),
+            0xdc00..=0xdfff => Some(false),
+            _ => None,
+        }
+    }
+
+    fn between(rest: &str, next: char) -> (usize, &str) {
+        for word in ["NaN", "-Infinity", "Infinity"] {
+            if rest.starts_with(word) {
+                return (word.len(), "null");
+            }
+        }
+        (next.len_utf8(), &rest[..next.len_utf8()])
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn python_s_json_does_not_hide_the_text() {
+        let infinite = r#"{"choices":[{"text":" NaN \"a\"","logprobs":{"token_logprobs":[-Infinity,NaN,Infinity]}}]}"#;
+        assert_eq!(said(infinite).content.as_deref(), Some(" NaN \"a\""));
+        let half = r#"{"choices":[{"delta":{"content":"a\ud83d b\udc00\\ud83d \ud83d\ude00"}}]}"#;
+        assert_eq!(said(half).content.as_deref(), Some("a\u{fffd} b\u{fffd}\\ud83d 😀"));
+        assert!(read(br#"{"choices":[{"text":"a"}"#).is_err(), "what is cut short stays so");
+        assert!(read(b"nonsense NaN").is_err());
+    }
+
+    #[test]
+    fn an_error_field_may_say_that_there_is_none() {
+        for json in [
+            r#"{"error":false,"choices":[{"text":"a"}]}"#,
+            r#"{"error":"","choices":[{"text":"a"}]}"#,
+            r#"{"message":"","type":"x","choices":[{"text":"a"}]}"#,
+        ] {
+            let said = said(json);
+            assert!(said.error.is_none() && said.generates(), "{json}");
+        }
+        assert_eq!(said(r#"{"message":"died","code":500}"#).error.as_deref(), Some("died"));
+        assert!(said(r#"{"error":{}}"#).error.is_some());
+    }
+
+    #[test]
+    fn copies_of_the_reasoning_are_one() {
+        for delta in [
+            r#"{"reasoning":"hm","reasoning_content":"hm"}"#,
+            r#"{"reasoning":"hm","reasoning_content":"hm","tool_calls":[]}"#,
+            r#"{"reasoning_content":"hm","thinking":"hm"}"#,
+            r#"{"reasoning":"hm","reasoning_details":[{"type":"reasoning.text","text":"hm"}]}"#,
+            r#"{"reasoning_details":[{"type":"reasoning.text","text":"h"},{"text":"m"}]}"#,
+        ] {
+            let json = format!(r#"{{"choices":[{{"delta":{delta}}}]}}"#);
+            let said = said(&json);
+            assert_eq!(said.reasoning.as_deref(), Some("hm"), "{json}");
+            assert!(said.content.is_none_or(|text| text.is_empty()));
+        }
+    }
 
     fn said(json: &str) -> Said<'_> {
         read(json.as_bytes()).unwrap()

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-use super::answer::{NotAnObject, Said, error_of, read_leniently};
+use super::answer::{NotAnObject, Said, error_of, object, read_leniently};
 use crate::measure::Usage;
 use crate::render::Api;
 
@@ -17,10 +17,7 @@ pub(super) struct Native {
 impl Native {
     /// Reads an event's data, or a whole answer.
     pub(super) fn read(&mut self, api: Api, data: &[u8]) -> Result<Said<'static>, NotAnObject> {
-        let value: Value = serde_json::from_slice(data).map_err(|error| NotAnObject { why: error.to_string() })?;
-        if !value.is_object() {
-            return Err(NotAnObject { why: "a bare value".to_owned() });
-        }
+        let value = object(data)?;
         match api {
             Api::Generate => Ok(self.generate(&value)),
             Api::Completion => Ok(completion(&value)),

@@ -232,3 +232,119 @@ proptest! {
         prop_assert!(timeline.outcome != Outcome::Ok || !timeline.chunks.is_empty());
     }
 }
+
+fn event(json: &str) -> String {
+    format!("data: {json}\n\n")
+}
+
+#[test]
+fn a_count_in_the_last_chunk_is_the_answer_s_and_not_the_chunk_s() {
+    let last = event(
+        r#"{"choices":[{"delta":{"content":"c"},"finish_reason":"stop"}],"usage":{"prompt_tokens":null,"completion_tokens":3,"completion_tokens_details":null}}"#,
+    );
+    let timeline = body(&format!("{TEXT}{TEXT}{last}{DONE}"));
+    assert_eq!((timeline.outcome, timeline.output_tokens().0), (Outcome::Ok, 3));
+    assert_eq!(timeline.chunks.iter().map(|chunk| chunk.tokens).collect::<Vec<_>>(), [Some(1); 3]);
+    let many = last.replace("\"completion_tokens\":3", "\"completion_tokens\":12");
+    let timeline = body(&format!("{TEXT}{TEXT}{many}{DONE}"));
+    assert_eq!(timeline.output_tokens().0, 12);
+    assert!(timeline.chunks.iter().all(|chunk| chunk.tokens.is_none()), "how many each has is not known");
+}
+
+#[test]
+fn continuous_counts_tell_the_tokens_of_each_chunk() {
+    let chunk = |tokens: u64| {
+        event(&format!(
+            r#"{{"choices":[{{"delta":{{"content":"a"}}}}],"usage":{{"prompt_tokens":5,"completion_tokens":{tokens}}}}}"#
+        ))
+    };
+    let role = event(r#"{"choices":[{"delta":{"role":"assistant","content":""}}],"usage":{"completion_tokens":0}}"#);
+    let timeline = body(&format!("{role}{}{}{}{STOP}{DONE}", chunk(1), chunk(5), chunk(7)));
+    assert_eq!(timeline.chunks.iter().map(|chunk| chunk.tokens).collect::<Vec<_>>(), [Some(1), Some(4), Some(2)]);
+}
+
+#[test]
+fn an_error_after_tokens_is_an_error_in_each_of_its_shapes() {
+    for (error, words) in [
+        (r#"{"error":{"message":"EngineCore died","code":500}}"#, "EngineCore died"),
+        (r#"{"object":"error","message":"too long","code":400}"#, "too long"),
+        (r#"{"message":"gone","type":"internal"}"#, "gone"),
+        (r#"{"detail":"no"}"#, "no"),
+        (r#"{"choices":[{"delta":{},"finish_reason":"abort"}]}"#, "finish reason `abort`"),
+        (r#"{"choices":[{"delta":{},"finish_reason":"error"}]}"#, "finish reason `error`"),
+    ] {
+        let timeline = body(&format!("{TEXT}{}{DONE}", event(error)));
+        assert_eq!(timeline.outcome, Outcome::ServerErrorInStream, "{error}");
+        assert_eq!(timeline.error.as_deref(), Some(words));
+    }
+    let named = body(&format!("{TEXT}event: error\ndata: {{\"message\":\"overloaded\"}}\n\n{DONE}"));
+    assert_eq!(named.outcome, Outcome::ServerErrorInStream);
+    assert!(named.error.unwrap().contains("overloaded"));
+}
+
+#[test]
+fn keep_alives_are_nothing_and_break_no_silence_of_tokens() {
+    let timeline = body(&format!(": ping\n\n:\n\n{TEXT}: ping\n\nevent: ping\ndata:\n\n{STOP}{DONE}"));
+    assert_eq!((timeline.outcome, timeline.chunks.len()), (Outcome::Ok, 1));
+}
+
+#[test]
+fn refusals_by_status_keep_their_words_whatever_their_shape() {
+    for (head, text, outcome, words) in [
+        ("HTTP/1.1 503 Service Unavailable", "no healthy upstream", Outcome::HttpError, "no healthy upstream"),
+        ("HTTP/1.1 503 X", r#"{"error":{"message":"Loading model","code":503}}"#, Outcome::HttpError, "Loading model"),
+        ("HTTP/1.1 400 X", r#"{"object":"error","message":"too long"}"#, Outcome::HttpError, "too long"),
+        ("HTTP/1.1 422 X", r#"{"detail":[{"msg":"field required"}]}"#, Outcome::HttpError, "field required"),
+        ("HTTP/1.1 429 X\r\nretry-after: 7", "", Outcome::RateLimited, ""),
+        ("HTTP/1.1 302 X\r\nlocation: /login", "", Outcome::HttpError, ""),
+    ] {
+        let timeline = answer(&format!("{head}\r\ncontent-length: {}", text.len()), text);
+        assert_eq!(timeline.outcome, outcome, "{head}");
+        assert!(timeline.error.as_deref().unwrap_or_default().contains(words), "{:?}", timeline.error);
+    }
+}
+
+#[test]
+fn how_long_a_server_wants_to_be_left_alone_is_read() {
+    for (header, expected) in [
+        ("retry-after: 7\r\n", Some(7)),
+        ("Retry-After:  0 \r\n", Some(0)),
+        ("", None),
+        ("retry-after: Wed, 21 Oct 2026 07:28:00 GMT\r\n", None),
+        ("retry-after: -1\r\n", None),
+    ] {
+        let mut exchange = Exchange::new(Timeline { sent: Some(0), ..Timeline::default() }, false);
+        exchange.feed(format!("HTTP/1.1 429 X\r\n{header}content-length: 0\r\n\r\n").as_bytes(), MS);
+        assert_eq!(exchange.retry_after().map(|span| span.as_secs()), expected, "{header}");
+    }
+}
+
+#[test]
+fn old_and_odd_transfers_are_read_to_their_end() {
+    let text = format!("{TEXT}{STOP}{DONE}");
+    assert_eq!(answer("HTTP/1.0 200 OK", &text).outcome, Outcome::Ok);
+    assert_eq!(answer("HTTP/1.1 200 OK\r\ncontent-type: application/octet-stream", &text).outcome, Outcome::Ok);
+    assert_eq!(answer("HTTP/1.1 200 OK\r\ncontent-encoding: gzip", &text).outcome, Outcome::BadResponse);
+    let crlf = text.replace('\n', "\r\n");
+    let cr = text.replace('\n', "\r");
+    for text in [format!("\u{feff}{text}"), crlf, cr] {
+        let whole = format!("{HEAD}{text}");
+        // Cut at each byte: in the middle of the head, of a line end, of a mark.
+        for cut in 0..whole.len() {
+            let (one, two) = whole.as_bytes().split_at(cut);
+            let timeline = read(&[(10, one), (20, two)]);
+            assert_eq!((timeline.outcome, timeline.text.as_deref()), (Outcome::Ok, Some("a")), "cut at {cut}");
+        }
+    }
+}
+
+#[test]
+fn an_event_may_have_several_lines_and_be_cut_within_a_character() {
+    let text = "data: {\"choices\":\ndata: [{\"delta\":{\"content\":\"中🦀\"}}]}\n\n";
+    let whole = format!("{HEAD}{text}{STOP}{DONE}");
+    for cut in HEAD.len()..whole.len() {
+        let (one, two) = whole.as_bytes().split_at(cut);
+        let timeline = read(&[(10, one), (20, two)]);
+        assert_eq!((timeline.outcome, timeline.text.as_deref()), (Outcome::Ok, Some("中🦀")), "cut at {cut}");
+    }
+}
