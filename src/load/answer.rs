@@ -102,6 +102,18 @@ pub(super) fn error_of(value: &Value) -> Option<String> {
     lenient::error(value)
 }
 
+/// SGLang's words on a request's speculation, under their names of several versions; `None` without.
+pub(super) fn speculation(details: &Value) -> Option<EngineTimings> {
+    let count = |names: [&str; 2]| names.iter().find_map(|name| details.get(*name)?.as_u64());
+    let found = EngineTimings {
+        draft_n: count(["spec_num_proposed_drafts", "spec_draft_token_num"]),
+        draft_n_accepted: count(["spec_num_correct_drafts", "spec_accept_token_num"]),
+        verify_n: count(["spec_verify_ct", "spec_verify_count"]).filter(|verified| *verified > 0),
+        ..EngineTimings::default()
+    };
+    found.verify_n.is_some().then_some(found)
+}
+
 /// The words of an error in an answer's body, whatever its shape.
 pub fn error_words(body: &[u8]) -> String {
     match serde_json::from_slice::<Value>(body) {
@@ -123,6 +135,7 @@ struct Frame<'a> {
     choices: Option<Choices<'a>>,
     usage: Option<Counts>,
     timings: Option<EngineTimings>,
+    sglext: Option<IgnoredAny>,
     error: Option<IgnoredAny>,
     detail: Option<IgnoredAny>,
     message: Option<IgnoredAny>,
@@ -218,6 +231,7 @@ impl<'a> Frame<'a> {
         let object = self.object.as_ref().map(|object| &*object.0);
         !odd_choice
             && self.error.is_none()
+            && self.sglext.is_none()
             && self.detail.is_none()
             && self.message.is_none()
             && object != Some("error")
@@ -265,7 +279,10 @@ mod lenient {
     pub(super) fn said(value: &Value) -> Said<'static> {
         let mut said = Said {
             usage: value.get("usage").filter(|usage| usage.is_object()).map(usage),
-            timings: value.get("timings").and_then(|timings| serde_json::from_value(timings.clone()).ok()),
+            timings: value
+                .get("timings")
+                .and_then(|timings| serde_json::from_value(timings.clone()).ok())
+                .or_else(|| super::speculation(value.get("sglext")?.get("spec_tokens_details")?)),
             error: error(value),
             ..Said::default()
         };

@@ -44,6 +44,7 @@ impl Native {
             content: value.get("text").and_then(Value::as_str).map(|text| Cow::Owned(self.news(text))),
             finish_reason: reason_word.map(|word| Cow::Owned(word.to_owned())),
             usage: (usage != Usage::default()).then_some(usage),
+            timings: super::answer::speculation(meta),
             error,
             ..Said::default()
         }
@@ -86,6 +87,26 @@ mod tests {
 
     fn said(native: &mut Native, api: Api, json: &str) -> Said<'static> {
         native.read(api, json.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn sglangs_words_on_speculation_are_read_under_the_names_of_its_versions() {
+        let new = r#"{"spec_verify_ct":100,"spec_num_correct_drafts":177,"spec_num_proposed_drafts":300}"#;
+        let old = r#"{"spec_verify_ct":100,"spec_accept_token_num":177,"spec_draft_token_num":300}"#;
+        for details in [new, old] {
+            let native = format!(r#"{{"text":"a","meta_info":{details}}}"#);
+            let chat = format!(r#"{{"choices":[],"sglext":{{"spec_tokens_details":{details}}}}}"#);
+            for (api, json) in [(Api::Generate, native), (Api::Chat, chat)] {
+                let timings = match api {
+                    Api::Chat => crate::load::answer::read(json.as_bytes()).unwrap().timings,
+                    _ => Native::default().read(api, json.as_bytes()).unwrap().timings,
+                };
+                let found = timings.unwrap();
+                assert_eq!((found.verify_n, found.draft_n_accepted, found.draft_n), (Some(100), Some(177), Some(300)));
+            }
+        }
+        let plain = Native::default().read(Api::Generate, br#"{"text":"a","meta_info":{"spec_verify_ct":0}}"#);
+        assert_eq!(plain.unwrap().timings, None);
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub fn plan(profile: &Profile, definition: &Definition, facts: &Facts) -> Result
         && definition.settings.contains_key("instrument")
         && profile.engine.kind != EngineKind::Command
     {
-        let text = "`instrument: off`: the engine's own counters are not read, so acceptance, cache hits and steps per second are not known";
+        let text = "`instrument: off`: the engine's own counters are not read, so acceptance, cache hits, the queue and steps per second are not known, but for what it says with its answers";
         warnings.push(Warning::new("not_instrumented", text));
     }
     let ready = profile.engine.ready.clone().unwrap_or_default();

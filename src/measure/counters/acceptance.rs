@@ -69,9 +69,12 @@ fn from_requests(measured: &Measured) -> Acceptance {
     let mut all_verify = true;
     for timeline in measured.timelines.iter().filter(|timeline| timeline.is_ok()) {
         let Some(engine) = timeline.engine else { continue };
-        let (Some(drafted), Some(accepted)) = (engine.draft_n, engine.draft_n_accepted) else { continue };
         // The first token is the prompt's. Each step after it gave its own token and the drafts that it accepted.
-        let stepped = engine.predicted_n.unwrap_or(timeline.output_tokens().0).saturating_sub(1 + accepted);
+        let after_first = engine.predicted_n.unwrap_or(timeline.output_tokens().0).saturating_sub(1);
+        let told = engine.draft_n_accepted.or_else(|| after_first.checked_sub(engine.verify_n?));
+        let Some(accepted) = told else { continue };
+        let drafted = engine.draft_n.unwrap_or(0);
+        let stepped = after_first.saturating_sub(accepted);
         all_verify &= engine.verify_n.is_some();
         sums.0 += drafted;
         sums.1 += accepted;
@@ -79,7 +82,7 @@ fn from_requests(measured: &Measured) -> Acceptance {
         sums.3 += 1;
     }
     let (drafted, accepted, steps, requests) = sums;
-    if requests == 0 || drafted == 0 {
+    if requests == 0 || (drafted == 0 && !all_verify) {
         return Acceptance::default();
     }
     let mut found = Acceptance::counted(accepted as f64, Some(steps as f64), Some(drafted as f64), Source::Requests);

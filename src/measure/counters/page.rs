@@ -110,13 +110,15 @@ mod tests {
 
     use super::*;
 
-    fn one(line: &str) -> Option<(String, Vec<(String, String)>, f64)> {
+    type Line = (String, Vec<(String, String)>, f64);
+
+    fn one(line: &str) -> Option<Line> {
         let page = Page::read(line);
         let sample = page.samples.into_iter().next()?;
         Some((sample.name, sample.labels.into_iter().collect(), sample.value))
     }
 
-    fn plain(name: &str, value: f64) -> Option<(String, Vec<(String, String)>, f64)> {
+    fn plain(name: &str, value: f64) -> Option<Line> {
         Some((name.to_owned(), vec![], value))
     }
 
