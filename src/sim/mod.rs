@@ -15,6 +15,7 @@ mod engine;
 mod frame;
 mod http;
 pub mod ledger;
+mod live;
 mod metrics;
 mod pace;
 mod pages;
@@ -27,5 +28,6 @@ mod voice;
 mod words;
 
 pub use engine::{Happening, Log};
+pub use live::{Ended, Life, live};
 pub use scenario::{Played, Scenario};
 pub use serve::{Options, Server, SimError};
