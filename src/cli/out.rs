@@ -23,6 +23,13 @@ pub(crate) fn text(text: impl std::fmt::Display) {
     told(write!(out, "{text}").and_then(|()| out.flush()));
 }
 
+/// Writes the log of a simulated server as it is, half lines too.
+pub(crate) fn raw(bytes: &[u8]) {
+    let mut error = std::io::stderr().lock();
+    // Nobody is left to tell.
+    let _ = error.write_all(bytes).and_then(|()| error.flush());
+}
+
 fn told(written: std::io::Result<()>) {
     if let Err(error) = written
         && error.kind() != ErrorKind::BrokenPipe

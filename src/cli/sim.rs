@@ -3,7 +3,11 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use crate::sim::{Happening, Options, Scenario, Server};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::sim::processes::{self, Renamed};
+use crate::sim::{Ended, Life, Scenario, live};
 
 use super::{Exit, Failure, Global, Outcome, out};
 
@@ -16,9 +20,9 @@ use super::{Exit, Failure, Global, Outcome, out};
     after_help = "Examples:\n  orch sim --port 30000\n  orch sim --scenario slow.yaml --port 30000 --ledger ledger.jsonl"
 )]
 pub(crate) struct SimArgs {
-    /// A file that says how it behaves; without one it is a plain SGLang
+    /// A file that says how it behaves, or the scenario itself in braces; without one it is a plain SGLang
     #[arg(long, value_name = "FILE")]
-    scenario: Option<PathBuf>,
+    scenario: Option<String>,
     /// The port to listen at; 0 is any free one, which its first line says
     #[arg(long)]
     port: u16,
@@ -33,41 +37,26 @@ pub(crate) struct SimArgs {
 pub(crate) fn run(args: SimArgs, _global: &Global) -> Outcome {
     let SimArgs { scenario, port, host, ledger } = args;
     let scenario = match scenario {
-        Some(path) => Scenario::load(&path).map_err(|error| Failure::new(Exit::Usage, error))?,
+        Some(inline) if inline.trim_start().starts_with('{') => {
+            Scenario::parse("--scenario", &inline).map_err(|error| Failure::new(Exit::Usage, error))?
+        }
+        Some(path) => Scenario::load(path.as_ref()).map_err(|error| Failure::new(Exit::Usage, error))?,
         None => Scenario::default(),
     };
-    let name = format!("{} {}", scenario.played().word(), scenario.said_version());
-    let log = Rc::new(move |happening: Happening| {
-        if let Some(line) = line(&name, &happening) {
-            out::note(line);
-        }
-    });
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::own)?;
-    let served = tokio::task::LocalSet::new()
-        .block_on(&runtime, async { Server::new(scenario, Options { host, port, ledger, log })?.serve().await });
-    match served {
-        // An exit code that a scenario asked for is nothing that orch's own codes mean.
-        Ok(0) => Ok(Exit::Done),
-        Ok(code) => std::process::exit(i32::from(code)),
-        Err(error) => Err(Failure::new(Exit::NotLaunched, miette::Report::msg(error.to_string()))),
+    if scenario.processes.rename == Renamed::All {
+        processes::rename_main(scenario.played()).map_err(Failure::own)?;
     }
-}
-
-/// What the log says of something.
-fn line(name: &str, happening: &Happening) -> Option<String> {
-    match happening {
-        Happening::Listening { host, port, seed } => {
-            Some(format!("simulated {name} listening at http://{host}:{port}, seed {seed}"))
+    match live(Life { scenario, host, port, ledger }, Rc::new(out::raw)) {
+        Ok(Ended::Code(0)) => Ok(Exit::Done),
+        // An exit code that a scenario asked for is nothing that orch's own codes mean.
+        Ok(Ended::Code(code)) => std::process::exit(i32::from(code)),
+        Ok(Ended::Signal(signal)) => {
+            let signal = Signal::try_from(signal).map_err(Failure::own)?;
+            kill(Pid::this(), signal).map_err(Failure::own)?;
+            // One that is not deadly at once, such as an abort that is being written down.
+            std::thread::sleep(std::time::Duration::from_secs(1));
+            Ok(Exit::Own)
         }
-        Happening::Answered { .. } => None,
-        Happening::Decode { running, queued, tokens_per_s, acceptance_length, .. } => {
-            let accepted = acceptance_length.map_or_else(String::new, |length| format!(", accept len: {length:.2}"));
-            Some(format!("running {running}, queued {queued}, {tokens_per_s:.1} tokens/s{accepted}"))
-        }
-        Happening::Retracted => Some("KV cache pool is full. Retract requests. #retracted_reqs: 1".to_owned()),
-        Happening::Compiling { length } => Some(format!("compiling kernels, {:.1} s", length.as_secs_f64())),
-        Happening::Dying => Some("RuntimeError: this server ends as its scenario says".to_owned()),
-        Happening::Restarting => Some("restarting as the scenario says".to_owned()),
-        Happening::Stopping { remaining } => Some(format!("told to stop, {remaining} requests under way")),
+        Err(error) => Err(Failure::new(Exit::NotLaunched, miette::Report::msg(error.to_string()))),
     }
 }

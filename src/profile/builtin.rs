@@ -7,6 +7,9 @@ use super::model::Prompt;
 
 /// Files by their path below `profiles/`.
 const FILES: &[(&str, &str)] = &[
+    ("sim-capped.yaml", include_str!("../../profiles/sim-capped.yaml")),
+    ("sim-demo.yaml", include_str!("../../profiles/sim-demo.yaml")),
+    ("sim-oom.yaml", include_str!("../../profiles/sim-oom.yaml")),
     ("workloads/chat.yaml", include_str!("../../profiles/workloads/chat.yaml")),
     ("workloads/chat-mix.yaml", include_str!("../../profiles/workloads/chat-mix.yaml")),
     ("workloads/chat-short.yaml", include_str!("../../profiles/workloads/chat-short.yaml")),

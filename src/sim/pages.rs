@@ -26,7 +26,9 @@ pub(super) fn error(engine: &Engine, status: u16, message: &str) -> Page {
 /// The answer to whatever does not generate.
 pub(super) fn page(engine: &Engine, method: &str, path: &str, query: &str, body: &[u8]) -> Page {
     let played = engine.played();
-    if !engine.ready.get() {
+    // SGLang has its other pages as soon as it listens, before its own warm-up is over.
+    let is_health = path.starts_with("/health") || path == "/ready";
+    if !engine.ready.get() && (played != Played::Sglang || is_health || method != "GET") {
         return loading(engine);
     }
     let found = match (method, path) {
@@ -48,7 +50,7 @@ pub(super) fn page(engine: &Engine, method: &str, path: &str, query: &str, body:
     found.unwrap_or_else(|| error(engine, 404, "Not Found"))
 }
 
-/// Before the model is loaded, llama.cpp answers everything so; the others do not listen yet.
+/// Before the model is loaded, llama.cpp answers everything so; SGLang its health; vLLM does not listen yet.
 fn loading(engine: &Engine) -> Page {
     error(engine, 503, "Loading model")
 }

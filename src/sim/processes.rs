@@ -153,6 +153,7 @@ pub struct Running {
     workers: Vec<Worker>,
     gone: Receiver<Gone>,
     ended: Vec<u32>,
+    expected: Vec<u32>,
     tell: Sender<Gone>,
     /// While this is open, workers know that the server lives.
     lines: Vec<std::process::ChildStdin>,
@@ -161,7 +162,7 @@ pub struct Running {
 /// Starts the processes of a server. The calling thread need not stay: each worker has a thread that waits for it.
 pub fn start(processes: &Processes, played: Played, ranks: u32) -> io::Result<Running> {
     let (tell, gone) = mpsc::channel();
-    let mut running = Running { workers: Vec::new(), gone, ended: Vec::new(), tell, lines: Vec::new() };
+    let mut running = Running { workers: Vec::new(), gone, ended: Vec::new(), expected: Vec::new(), tell, lines: Vec::new() };
     if processes.workers {
         for title in titles(played, ranks) {
             let leftovers = processes.leftovers.then(|| leftover_name(played).to_owned());
@@ -216,10 +217,17 @@ impl Running {
         Some(gone)
     }
 
-    /// Kills the worker of a rank, as the kernel does when memory runs out.
-    pub fn kill(&self, rank: u32, signal: Signal) {
-        if let Some(worker) = self.rank(rank).filter(|worker| !self.ended.contains(&worker.pid)) {
-            send(worker.pid, signal);
+    /// A worker that has ended without being told to.
+    pub fn next_lost(&mut self) -> Option<Gone> {
+        let gone = self.next_gone()?;
+        (!self.expected.contains(&gone.pid)).then_some(gone)
+    }
+
+    /// Ends the worker of a rank by a signal, as the kernel does when memory runs out: that is part of the story.
+    pub fn lose(&mut self, rank: u32, signal: Signal) {
+        if let Some(pid) = self.rank(rank).map(|worker| worker.pid).filter(|pid| !self.ended.contains(pid)) {
+            self.expected.push(pid);
+            send(pid, signal);
         }
     }
 

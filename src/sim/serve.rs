@@ -19,6 +19,9 @@ use super::pace::Pacer;
 use super::pages;
 use super::scenario::{Broken, Drain, Played, Scenario};
 
+/// A thousand clients at once do not overflow it.
+const BACKLOG: u32 = 4096;
+
 /// Where and how it serves, beside its scenario.
 pub struct Options {
     /// The address to listen at, a name or a number.
@@ -36,6 +39,10 @@ pub struct Server {
     engine: Rc<Engine>,
     options: Options,
     listener: Option<TcpListener>,
+    /// The port alone, before anything listens at it.
+    held: Option<TcpSocket>,
+    /// Takes connections.
+    accepting: Option<tokio::task::JoinHandle<()>>,
 }
 
 /// Why it cannot serve.
@@ -74,23 +81,60 @@ impl Server {
             None => Ledger::default(),
         };
         let engine = Engine::new(scenario, Pacer::start()?, ledger, Rc::clone(&options.log));
-        Ok(Server { engine, options, listener: None })
+        Ok(Server { engine, options, listener: None, held: None, accepting: None })
     }
 
     /// Listens. llama.cpp does so before its model is loaded and answers 503 until [`Server::ready`]; connections are
     /// answered from [`Server::serve`] or [`Server::answer_meanwhile`] on.
     pub async fn listen(&mut self) -> Result<(), SimError> {
-        if self.listener.is_none() {
-            self.listener = Some(self.bind().await?);
+        if self.listener.is_some() || self.accepting.is_some() {
+            return Ok(());
         }
+        self.listener = Some(match self.held.take() {
+            Some(held) => held.listen(BACKLOG).map_err(|error| self.refused(error))?,
+            None => self.bind().await?,
+        });
         Ok(())
+    }
+
+    /// Takes the port without listening, as vLLM does: others can no longer have it, and connections are refused.
+    pub async fn hold(&mut self) -> Result<(), SimError> {
+        if self.listener.is_some() || self.held.is_some() {
+            return Ok(());
+        }
+        let address = self.address().await?;
+        let taken = || {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+            socket.bind(address)?;
+            Ok(socket)
+        };
+        self.held = Some(taken().map_err(|error| self.refused(error))?);
+        Ok(())
+    }
+
+    /// The port that it listens at.
+    pub fn port(&self) -> Result<u16, SimError> {
+        match &self.listener {
+            Some(listener) => Ok(listener.local_addr()?.port()),
+            None => Ok(self.options.port),
+        }
+    }
+
+    fn refused(&self, error: io::Error) -> SimError {
+        SimError::Listen { host: self.options.host.clone(), port: self.options.port, error }
+    }
+
+    async fn address(&self) -> Result<SocketAddr, SimError> {
+        let Options { host, port, .. } = &self.options;
+        let found = lookup_host((host.as_str(), *port)).await.map_err(|error| self.refused(error))?.next();
+        found.ok_or_else(|| self.refused(io::ErrorKind::AddrNotAvailable.into()))
     }
 
     /// Answers connections while something else goes on, such as the start.
     pub fn answer_meanwhile(&mut self) {
         if let Some(listener) = self.listener.take() {
             let engine = Rc::clone(&self.engine);
-            spawn_local(accept(engine, listener));
+            self.accepting = Some(spawn_local(accept(engine, listener)));
         }
     }
 
@@ -100,41 +144,35 @@ impl Server {
     }
 
     async fn bind(&self) -> Result<TcpListener, SimError> {
-        let Options { host, port, .. } = &self.options;
-        let failed = |error| SimError::Listen { host: host.clone(), port: *port, error };
-        let address = lookup_host((host.as_str(), *port)).await.map_err(failed)?.next();
-        let address = address.ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))?;
-        listen_at(address).map_err(failed)
+        let address = self.address().await?;
+        listen_at(address).map_err(|error| self.refused(error))
     }
 
     /// Serves until it is told to stop or ends as the scenario says; the result is the exit code.
     pub async fn serve(mut self) -> Result<u8, SimError> {
         self.listen().await?;
         self.ready();
-        let port = match &self.listener {
-            Some(listener) => listener.local_addr()?.port(),
-            None => self.options.port,
-        };
+        let port = self.port()?;
         (self.engine.log)(Happening::Listening { host: self.options.host.clone(), port, seed: self.engine.seed });
         self.options.port = port;
         spawn_local(tell(Rc::clone(&self.engine)));
         let (mut term, mut int) = (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?);
         let ignore = self.engine.scenario.stop.ignore_term;
-        let mut accepting = self.listener.take().map(|listener| spawn_local(accept(Rc::clone(&self.engine), listener)));
+        self.answer_meanwhile();
         loop {
             let asked = tokio::select! {
                 _ = term.recv() => true,
                 _ = int.recv() => true,
                 code = self.engine.death() => return Ok(self.leave(code).await),
                 length = self.engine.watch() => {
-                    if let Some(task) = accepting.take() {
+                    if let Some(task) = self.accepting.take() {
                         task.abort();
                         let _ = task.await;
                     }
                     self.engine.restart();
                     tokio::time::sleep(length).await;
                     let listener = self.bind().await?;
-                    accepting = Some(spawn_local(accept(Rc::clone(&self.engine), listener)));
+                    self.accepting = Some(spawn_local(accept(Rc::clone(&self.engine), listener)));
                     false
                 }
             };
@@ -170,7 +208,7 @@ fn listen_at(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
-    socket.listen(4096)
+    socket.listen(BACKLOG)
 }
 
 /// Says once a second how it goes, while anything does.

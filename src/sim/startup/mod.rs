@@ -16,7 +16,6 @@ use super::scenario::Scenario;
 
 pub use model::Model;
 pub use play::{Pids, Printer, Stamp};
-pub use serving::{Round, Timing};
 
 /// What is written at one moment.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,14 +98,26 @@ pub struct Script {
 
 /// The start of a scenario on a port.
 pub fn script(scenario: &Scenario, port: u16) -> Script {
-    let model = Model::of(scenario, port);
-    let mut story = Story::new(&model);
+    script_of(&Model::of(scenario, port))
+}
+
+/// The start of a model.
+pub fn script_of(model: &Model) -> Script {
+    let mut story = Story::new(model);
     match model.played {
         Played::Sglang => sglang::tell(&mut story),
         Played::Vllm => vllm::tell(&mut story),
         Played::Llamacpp => llamacpp::tell(&mut story),
     }
     story.done()
+}
+
+/// The last words of a server that crashes while it serves.
+pub fn crash(scenario: &Scenario) -> Vec<Beat> {
+    let model = Model::of(scenario, 0);
+    let mut story = Story::new(&model);
+    failure::tell(&mut story, Duration::ZERO, "cuda_fault", model.ranks - 1);
+    story.done().beats
 }
 
 /// A start in the making.

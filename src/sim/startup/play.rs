@@ -1,11 +1,10 @@
 //! Puts moments into the words of a start, and writes them at their times.
 
-use std::io::{self, Write};
 use std::time::Duration;
 
 use jiff::civil::DateTime;
 
-use super::{Beat, Ending, Level, Milestone, Model, Script, What, Who};
+use super::{Beat, Level, Milestone, Model, What, Who};
 use crate::sim::Played;
 
 /// When something is written.
@@ -32,7 +31,6 @@ pub struct Pids {
 #[derive(Clone, Debug)]
 pub struct Printer {
     played: Played,
-    version: crate::engine::Version,
     ranks: u32,
     pids: Pids,
 }
@@ -40,7 +38,7 @@ pub struct Printer {
 impl Printer {
     /// For a start, or a server that runs.
     pub fn new(model: &Model, pids: Pids) -> Self {
-        Printer { played: model.played, version: model.version.clone(), ranks: model.ranks, pids }
+        Printer { played: model.played, ranks: model.ranks, pids }
     }
 
     /// The bytes of a beat; nothing for a milestone.
@@ -100,11 +98,6 @@ impl Printer {
             }
         }
     }
-
-    /// The version that is played.
-    pub fn version(&self) -> &crate::engine::Version {
-        &self.version
-    }
 }
 
 /// The file and line that vLLM prints before its words. They move with every release, and nothing may hang on them.
@@ -128,30 +121,27 @@ fn place(text: &str) -> &'static str {
     places.iter().find(|(start, _)| text.starts_with(start)).map_or("gpu_worker.py:772", |(_, place)| place)
 }
 
-/// Plays a start: writes each beat at its time, and tells the milestones. What `write` says is what the log's reader sees.
-pub async fn play(
-    script: &Script,
-    printer: &Printer,
-    began: tokio::time::Instant,
-    mut write: impl FnMut(&[u8]) -> io::Result<()>,
-    mut reached: impl AsyncFnMut(Milestone) -> io::Result<()>,
-) -> io::Result<Ending> {
-    for beat in &script.beats {
-        tokio::time::sleep_until(began + beat.at).await;
-        if let What::Reached(milestone) = beat.what {
-            reached(milestone).await?;
-            continue;
-        }
-        let stamp = Stamp { local: jiff::tz::Offset::UTC.to_datetime(jiff::Timestamp::now()), since: began.elapsed() };
-        write(&printer.bytes(beat, &stamp))?;
+impl Stamp {
+    /// This moment, for a process that began then.
+    pub fn now(began: tokio::time::Instant) -> Self {
+        Stamp { local: jiff::tz::Offset::UTC.to_datetime(jiff::Timestamp::now()), since: began.elapsed() }
     }
-    Ok(script.ending)
 }
 
-/// A writer to a stream that is flushed each time, so that a reader sees half a bar too.
-pub fn through(mut stream: impl Write) -> impl FnMut(&[u8]) -> io::Result<()> {
-    move |bytes| {
-        stream.write_all(bytes)?;
-        stream.flush()
+/// Plays beats: writes each at its time, and tells the milestones.
+pub async fn play<E>(
+    beats: &[Beat],
+    printer: &Printer,
+    began: tokio::time::Instant,
+    mut write: impl FnMut(&[u8]),
+    mut reached: impl AsyncFnMut(Milestone) -> Result<(), E>,
+) -> Result<(), E> {
+    for beat in beats {
+        tokio::time::sleep_until(began + beat.at).await;
+        match beat.what {
+            What::Reached(milestone) => reached(milestone).await?,
+            _ => write(&printer.bytes(beat, &Stamp::now(began))),
+        }
     }
+    Ok(())
 }
