@@ -155,8 +155,7 @@ impl Engine {
 
     /// Tokens of running requests that it says it can hold.
     pub(super) fn kv_tokens(&self) -> u64 {
-        let running = u64::from(self.scenario.running_cap().unwrap_or(64));
-        self.admission.borrow().room().unwrap_or_else(|| self.scenario.context().saturating_mul(running))
+        self.admission.borrow().room().unwrap_or_else(|| self.scenario.kv_room())
     }
 
     /// Ends all connections. Those that come after belong to a new life.

@@ -11,6 +11,7 @@ use nix::sys::signal::Signal;
 use tokio::task::LocalSet;
 use tokio::time::Instant;
 
+use super::Played;
 use super::engine::Happening;
 use super::processes::{self, Gone, Running};
 use super::scenario::Scenario;
@@ -18,7 +19,6 @@ use super::serve::{Options, Server, SimError};
 use super::startup::play::play;
 use super::startup::serving::{Drafts, Round, decode};
 use super::startup::{self, Beat, Ending, Level, Milestone, Model, Pids, Printer, Script, Stamp, What, Who};
-use super::Played;
 
 /// Between two looks at the workers.
 const LOOK: Duration = Duration::from_millis(50);
@@ -78,9 +78,11 @@ async fn serve(
     let Life { scenario, host, port, ledger } = life;
     let name = format!("{} {}", scenario.played().word(), scenario.said_version());
     let mut model = Model::of(&scenario, port);
-    let teller = Teller { scenario: scenario.clone(), printer: Rc::clone(printer), began, write: Rc::clone(write), name };
+    let teller =
+        Teller { scenario: scenario.clone(), printer: Rc::clone(printer), began, write: Rc::clone(write), name };
     let shares = scenario.clone();
-    let mut server = Server::new(scenario, Options { host, port, ledger, log: Rc::new(move |what| teller.tell(&what)) })?;
+    let mut server =
+        Server::new(scenario, Options { host, port, ledger, log: Rc::new(move |what| teller.tell(&what)) })?;
     if port == 0 {
         // Nobody could be told a port that is found later.
         server.listen().await?;
@@ -112,24 +114,31 @@ async fn perform(
     write: &Rc<dyn Fn(&[u8])>,
     server: &mut Server,
 ) -> Result<(), SimError> {
-    play(&beats, printer, began, |bytes| write(bytes), async |milestone| match milestone {
-        Milestone::Bound => server.hold().await,
-        Milestone::Open => {
-            server.listen().await?;
-            server.answer_meanwhile();
-            Ok(())
-        }
-        Milestone::Ready => {
-            server.ready();
-            Ok(())
-        }
-    })
+    play(
+        &beats,
+        printer,
+        began,
+        |bytes| write(bytes),
+        async |milestone| match milestone {
+            Milestone::Bound => server.hold().await,
+            Milestone::Open => {
+                server.listen().await?;
+                server.answer_meanwhile();
+                Ok(())
+            }
+            Milestone::Ready => {
+                server.ready();
+                Ok(())
+            }
+        },
+    )
     .await
 }
 
 fn pids(workers: &Running) -> Pids {
     let main = std::process::id();
-    let of = |title: &str| workers.workers().iter().find(|worker| worker.title.starts_with(title)).map(|worker| worker.pid);
+    let of =
+        |title: &str| workers.workers().iter().find(|worker| worker.title.starts_with(title)).map(|worker| worker.pid);
     let ranks = (0..).map_while(|rank| workers.rank(rank)).map(|worker| worker.pid).collect();
     Pids { main, engine: of("VLLM::EngineCore").unwrap_or(main), ranks }
 }
@@ -154,14 +163,18 @@ fn told(gone: &Gone, printer: &Printer, began: Instant, write: &Rc<dyn Fn(&[u8])
     };
     let say = |who, what| write(&printer.bytes(&Beat { at: Duration::ZERO, who, what }, &Stamp::now(began)));
     if let Some(name) = gone.title.strip_prefix("sglang::") {
-        let text = format!("Subprocess {name} (pid={}) crashed with exit code {code}. Triggering SIGQUIT for cleanup...", gone.pid);
+        let text = format!(
+            "Subprocess {name} (pid={}) crashed with exit code {code}. Triggering SIGQUIT for cleanup...",
+            gone.pid
+        );
         say(Who::Main, What::Record(Level::Error, text));
         let text = "SIGQUIT received. signum=None, frame=None. It usually means one child failed.";
         say(Who::Main, What::Record(Level::Error, text.to_owned()));
         return Ended::Signal(9);
     }
     if let Some(rank) = gone.rank {
-        let text = format!("Worker proc VllmWorker-{rank} died unexpectedly (exit code: {code}), shutting down executor.");
+        let text =
+            format!("Worker proc VllmWorker-{rank} died unexpectedly (exit code: {code}), shutting down executor.");
         say(Who::Engine, What::Record(Level::Error, text));
     }
     let text = "vllm.v1.engine.exceptions.EngineDeadError: EngineCore encountered an issue. See stack trace (above) for the root cause.";
@@ -210,7 +223,9 @@ impl Teller {
             }
             Happening::Compiling { length } => {
                 let text = match played {
-                    Played::Sglang => "Try DeepGEMM JIT Compiling for <GEMM_NT_F8F8BF16> N=4096, K=512, num_groups=1".to_owned(),
+                    Played::Sglang => {
+                        "Try DeepGEMM JIT Compiling for <GEMM_NT_F8F8BF16> N=4096, K=512, num_groups=1".to_owned()
+                    }
                     Played::Vllm => "JIT kernel warmup starting.".to_owned(),
                     Played::Llamacpp => format!("srv  update_slots: compiling kernels, {:.1} s", length.as_secs_f64()),
                 };
@@ -220,7 +235,9 @@ impl Teller {
             Happening::Restarting => self.plain(format!("simulated {} restarts as its scenario says", self.name)),
             Happening::Stopping { .. } => {
                 let text = match played {
-                    Played::Sglang => "SIGTERM received. signum=None frame=None. Draining requests and shutting down...",
+                    Played::Sglang => {
+                        "SIGTERM received. signum=None frame=None. Draining requests and shutting down..."
+                    }
                     Played::Vllm => "[shutdown] API server: shutdown triggered",
                     Played::Llamacpp => "srv    operator(): operator(): cleaning up before exit...",
                 };

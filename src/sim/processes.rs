@@ -162,7 +162,8 @@ pub struct Running {
 /// Starts the processes of a server. The calling thread need not stay: each worker has a thread that waits for it.
 pub fn start(processes: &Processes, played: Played, ranks: u32) -> io::Result<Running> {
     let (tell, gone) = mpsc::channel();
-    let mut running = Running { workers: Vec::new(), gone, ended: Vec::new(), expected: Vec::new(), tell, lines: Vec::new() };
+    let mut running =
+        Running { workers: Vec::new(), gone, ended: Vec::new(), expected: Vec::new(), tell, lines: Vec::new() };
     if processes.workers {
         for title in titles(played, ranks) {
             let leftovers = processes.leftovers.then(|| leftover_name(played).to_owned());

@@ -672,6 +672,12 @@ impl Scenario {
         }
     }
 
+    /// Tokens of the cache that it tells of: as many as it can hold, or all that its requests could fill.
+    pub fn kv_room(&self) -> u64 {
+        let running = u64::from(self.running_cap().unwrap_or(64));
+        self.serve.kv_tokens.unwrap_or_else(|| self.context().saturating_mul(running))
+    }
+
     /// Tokens of a request, prompt and answer.
     pub fn context(&self) -> u64 {
         self.context_length.unwrap_or(32_768)

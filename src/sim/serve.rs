@@ -94,6 +94,7 @@ impl Server {
             Some(held) => held.listen(BACKLOG).map_err(|error| self.refused(error))?,
             None => self.bind().await?,
         });
+        self.options.port = self.port()?;
         Ok(())
     }
 

@@ -33,6 +33,7 @@ mod render_a_command;
 mod server;
 mod server_dies_while_loading;
 mod sim;
+mod simulated_runs;
 mod simulated_server;
 mod start_locally;
 mod stop_and_ps;

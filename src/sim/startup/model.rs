@@ -81,9 +81,7 @@ impl Model {
             lengths: scenario.startup.clone(),
             lags,
         };
-        // About 80 kB a token.
-        let tokens = (model.pool_gb().max(0.1) * 12_000.0) as u64;
-        model.kv_tokens = scenario.serve.kv_tokens.unwrap_or(tokens);
+        model.kv_tokens = scenario.kv_room();
         let rank = rng.random_range(0..ranks);
         model.fails = model.failure(scenario, rank);
         model

@@ -130,18 +130,24 @@ fn weights(story: &mut Story<'_>, length: Duration) {
     story.ranks(at + length.mul_f64(0.9), |_| end.clone());
 }
 
-fn pool(story: &mut Story<'_>, at: Duration, half_gb: f64, free: f64) {
+fn pool(story: &mut Story<'_>, at: Duration, until: Duration, half_gb: f64, free: f64) {
     let tokens = story.model.kv_tokens;
     let dtype = if story.model.before("0.5.14") { "" } else { "dtype: torch.bfloat16, " };
     story.ranks(at, |_| {
         format!("KV Cache is allocated. {dtype}#tokens: {tokens}, K size: {half_gb:.2} GB, V size: {half_gb:.2} GB")
     });
-    story.ranks(at, |_| format!("Memory pool end. avail mem={free:.2} GB"));
+    story.ranks(until, |_| format!("Memory pool end. avail mem={free:.2} GB"));
 }
 
 fn kv_pool(story: &mut Story<'_>, length: Duration) {
-    let at = story.at + length / 2;
-    pool(story, at, story.model.pool_gb() / 2.0, story.model.free_with_pool());
+    let at = story.at;
+    pool(
+        story,
+        at + length.mul_f64(0.1),
+        at + length.mul_f64(0.8),
+        story.model.pool_gb() / 2.0,
+        story.model.free_with_pool(),
+    );
 }
 
 fn compile(story: &mut Story<'_>, length: Duration) {
@@ -211,7 +217,7 @@ fn draft_weights(story: &mut Story<'_>, length: Duration) {
     let weights = (free - with) * 0.7;
     let end = loaded(story, "Qwen3ForCausalLMNextN", length.as_secs_f64(), free - weights, weights);
     story.ranks(at + length.mul_f64(0.6), |_| end.clone());
-    pool(story, at + length.mul_f64(0.8), (free - with) * 0.15, with);
+    pool(story, at + length.mul_f64(0.7), at + length.mul_f64(0.8), (free - with) * 0.15, with);
 }
 
 fn http_up(story: &mut Story<'_>, length: Duration) {
