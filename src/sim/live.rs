@@ -23,6 +23,9 @@ use super::startup::{self, Beat, Ending, Level, Milestone, Model, Pids, Printer,
 /// Between two looks at the workers.
 const LOOK: Duration = Duration::from_millis(50);
 
+/// Takes what the server says.
+pub type Sink = Rc<dyn Fn(&[u8])>;
+
 /// A server that is to be.
 pub struct Life {
     /// How it behaves.
@@ -45,7 +48,7 @@ pub enum Ended {
 }
 
 /// Lives it, on this thread. What the server says is given to `write`, piece by piece.
-pub fn live(life: Life, write: Rc<dyn Fn(&[u8])>) -> Result<Ended, SimError> {
+pub fn live(life: Life, write: Sink) -> Result<Ended, SimError> {
     let scenario = &life.scenario;
     let workers = processes::start(&scenario.processes, scenario.played(), scenario.ranks.unwrap_or(1).max(1))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -73,7 +76,7 @@ async fn serve(
     workers: &Rc<RefCell<Running>>,
     printer: &Rc<Printer>,
     began: Instant,
-    write: &Rc<dyn Fn(&[u8])>,
+    write: &Sink,
 ) -> Result<Ended, SimError> {
     let Life { scenario, host, port, ledger } = life;
     let name = format!("{} {}", scenario.played().word(), scenario.said_version());
@@ -111,7 +114,7 @@ async fn perform(
     beats: Vec<Beat>,
     printer: &Printer,
     began: Instant,
-    write: &Rc<dyn Fn(&[u8])>,
+    write: &Sink,
     server: &mut Server,
 ) -> Result<(), SimError> {
     play(
@@ -156,7 +159,7 @@ async fn lost(workers: &Rc<RefCell<Running>>) -> Gone {
 
 /// What the played engine says of a worker that has ended, and does: SGLang kills its whole tree, itself included; vLLM
 /// exits.
-fn told(gone: &Gone, printer: &Printer, began: Instant, write: &Rc<dyn Fn(&[u8])>) -> Ended {
+fn told(gone: &Gone, printer: &Printer, began: Instant, write: &Sink) -> Ended {
     let code = match (gone.status.code(), gone.status.signal()) {
         (Some(code), _) => code,
         (None, signal) => -signal.unwrap_or(0),
@@ -187,7 +190,7 @@ struct Teller {
     scenario: Scenario,
     printer: Rc<Printer>,
     began: Instant,
-    write: Rc<dyn Fn(&[u8])>,
+    write: Sink,
     name: String,
 }
 

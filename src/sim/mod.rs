@@ -28,6 +28,6 @@ mod voice;
 mod words;
 
 pub use engine::{Happening, Log};
-pub use live::{Ended, Life, live};
+pub use live::{Ended, Life, Sink, live};
 pub use scenario::{Played, Scenario};
 pub use serve::{Options, Server, SimError};

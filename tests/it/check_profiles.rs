@@ -36,11 +36,12 @@ fn profiles_that_are_right_get_a_line_each() {
 #[test]
 fn nothing_is_claimed_of_an_engine_that_this_build_cannot_know() {
     let folder = folder();
-    let output = orch(folder.path(), &["check", "base", "--set", "engine=trtllm", "--set", "port=30000"]);
+    std::fs::write(folder.path().join("profiles/other.yaml"), "engine: trtllm\nmodel: m\n").unwrap();
+    let output = orch(folder.path(), &["check", "other"]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
     assert_eq!(
         String::from_utf8(output.stderr).unwrap(),
-        "note: base: flags and settings not checked, as this build of orch has no definition of trtllm\n"
+        "note: other: flags and settings not checked, as this build of orch has no definition of trtllm\n"
     );
 }
 

@@ -72,7 +72,9 @@ fn the_demo_goes_from_a_profile_to_a_verdict() {
     }
     assert_eq!(startup["facts"]["draft_weights_gb"], 0.78);
     assert_eq!(startup["facts"]["weights_gb"], 28.8);
-    let log = std::fs::read_to_string(home.newest_run().join("server.log")).unwrap();
+    let folder = home.newest_run();
+    let files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    let log = std::fs::read_to_string(folder.join("server.log")).unwrap_or_else(|error| panic!("{error}: {files:?}"));
     assert!(log.contains("accept len: "), "{log}");
     assert!(log.contains("simulated sglang 0.5.23"), "the log says what it is");
 }
@@ -84,7 +86,8 @@ fn a_start_beyond_the_cliff_fails_in_graph_capture() {
     assert_eq!(ran.code, 4, "{}{}", ran.stdout, ran.stderr);
     let record = record(&home);
     let failure = &record["failure"];
-    assert_eq!((&failure["kind"], &failure["phase"]), (&json!("oom_capture"), &json!("graph_capture")), "{failure}");
+    assert_eq!(failure["kind"], "oom_capture", "{failure}");
+    assert!(failure["text"].as_str().unwrap().ends_with("in phase graph_capture"), "{failure}");
     assert!(ran.stdout.contains("torch.OutOfMemoryError: CUDA out of memory."), "{}", ran.stdout);
     assert!(ran.stdout.contains("lower `memory.fraction`, or capture fewer batches"), "{}", ran.stdout);
     assert_eq!(record["engine"]["simulated"], true);
