@@ -23,9 +23,11 @@ use crate::support::{Home, free_port, not_chosen};
 
 const REQUESTS: u64 = 24;
 const TOKENS: u64 = 64;
+/// Tokens drafted at most.
+const DRAFT: u64 = 3;
 
-/// vLLM's own imports take a minute on a busy machine.
-const READY: Duration = Duration::from_mins(10);
+/// vLLM's own imports take a minute, and ten times that beside other work.
+const READY: Duration = Duration::from_mins(20);
 
 #[test]
 fn what_is_measured_of_speculation_is_what_the_engine_counted() {
@@ -79,19 +81,30 @@ fn acceptance_is_the_engines(step: &Value, counted: &Counted) {
 }
 
 /// total tok/s = steps/s × requests per step × tokens per request-step. A step of a request need not have a draft, so
-/// that the last factor is not the acceptance length.
+/// that the last factor is not the acceptance length. And what is accepted beyond the length that was asked for is
+/// counted and never sent: that, and nothing else, may keep the product from the client's figure.
 fn throughput_closes(record: &Value, step: &Value, counted: &Counted) {
     let metrics = &step["metrics"];
     let metric = |id: &str| metrics[id].as_f64().unwrap_or_else(|| panic!("no {id}: {metrics:#}"));
-    let [tokens, accepted] = ["generation_tokens_total", "spec_decode_num_accepted_tokens_total"].map(|id| counted[id]);
-    let expected = tokens / (tokens - accepted);
-    let got = metric("tokens_per_request_step");
-    assert!((got - expected).abs() < 1e-6, "tokens_per_request_step {got}, by the engine's counters {expected}");
-    let product = metric("steps_per_s") * metric("requests_per_step") * got;
-    let client = metric("output_tokens_per_s");
+    let [tokens, accepted, first, further] = [
+        "generation_tokens_total",
+        "spec_decode_num_accepted_tokens_total",
+        "time_to_first_token_seconds_count",
+        "inter_token_latency_seconds_count",
+    ]
+    .map(|id| counted[id]);
+    let stepped = first + further;
+    let each = metric("tokens_per_request_step");
+    assert!((each - (1.0 + accepted / stepped)).abs() < 1e-9, "tokens_per_request_step {each}: {counted:?}");
+    let cut = stepped + accepted - tokens;
+    let most = (DRAFT * REQUESTS) as f64;
+    assert!((0.0..=most).contains(&cut), "{cut} accepted tokens were not sent: {counted:?}");
+    let product = metric("steps_per_s") * metric("requests_per_step") * each;
+    let closure = product / metric("output_tokens_per_s");
+    assert!((closure - (1.0 + cut / tokens)).abs() < 1e-6, "the product is {closure} of the client's: {counted:?}");
+    assert!((metric("closure_ratio") - closure).abs() < 1e-9, "{metrics:#}");
     let said = record["warnings"].to_string();
-    assert!((product / client - 1.0).abs() < 0.02, "{product} against the client's {client}: {said}");
-    assert!(!said.contains("\"closure\""), "{said}");
+    assert_eq!(said.contains("\"closure\""), cut / tokens > 0.02, "{said}");
 }
 
 /// Counters by name, without their prefix and labels; those that differ by a label alone are added up.
@@ -119,7 +132,9 @@ impl Engine {
             .args(["--max-model-len", "1024", "--max-num-seqs", "8", "--dtype", "float32", "--enforce-eager"])
             .args(["--override-generation-config", r#"{"temperature": 0}"#])
             .arg("--speculative-config")
-            .arg(r#"{"method":"ngram","num_speculative_tokens":3,"prompt_lookup_max":4,"prompt_lookup_min":1}"#)
+            .arg(format!(
+                r#"{{"method":"ngram","num_speculative_tokens":{DRAFT},"prompt_lookup_max":4,"prompt_lookup_min":1}}"#
+            ))
             .envs([("VLLM_NO_USAGE_STATS", "1"), ("DO_NOT_TRACK", "1"), ("HF_HUB_OFFLINE", "1")])
             .env("VLLM_CPU_KVCACHE_SPACE", "1")
             .stdin(Stdio::null())
