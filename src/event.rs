@@ -233,6 +233,13 @@ pub enum Event {
         /// The values.
         effective: Vec<model::Effective>,
     },
+    /// Known questions were answered.
+    Answers {
+        /// When they were asked.
+        when: model::AnswersWhen,
+        /// How.
+        answers: Vec<model::Answer>,
+    },
     /// Requests that are not counted begin.
     WarmupBegan {},
     /// Requests that are not counted have ended.
@@ -356,7 +363,7 @@ pub struct PlannedStep {
 
 impl Event {
     /// The kinds that this build knows. A line of another kind comes from a newer build and is passed by.
-    pub const KINDS: [&str; 32] = [
+    pub const KINDS: [&str; 33] = [
         "run_began",
         "planned",
         "preflight",
@@ -374,6 +381,7 @@ impl Event {
         "probe_answered",
         "ready",
         "readback",
+        "answers",
         "warmup_began",
         "warmup_ended",
         "step_began",

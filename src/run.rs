@@ -7,9 +7,12 @@ mod bench;
 mod container;
 mod counters;
 mod displace;
+mod effective;
 mod endpoint;
 mod error;
 mod honoured;
+mod quality;
+mod serving;
 mod source;
 mod up;
 mod up_plan;
@@ -25,11 +28,11 @@ use crate::clock::Clock;
 use crate::compare;
 use crate::engine::Definition;
 use crate::event::{Emit, Event, PlannedStep, Scope};
-use crate::gate::{self, LogGrammar};
+use crate::gate::{Beside, LogGrammar};
 use crate::launch::{self, Exited, Lease, WorkFolder};
 use crate::load::{Options, Target};
-use crate::profile::{EngineKind, Profile};
-use crate::record::model::{Failure, Left, Reason, Record, StepResult, Verdict, VerdictKind};
+use crate::profile::{EngineKind, Profile, Question};
+use crate::record::model::{AnswersWhen, Failure, Left, Reason, Record, StepResult, Verdict, VerdictKind};
 use crate::record::{Baseline, RunFolder, Store};
 use crate::render::{self, Facts, Plan, Rank, Readiness, Warning};
 
@@ -43,6 +46,7 @@ pub use endpoint::bench;
 pub use error::RunError;
 use error::Stop;
 pub use honoured::not_yet;
+pub use serving::ServerLog;
 pub use source::{After, Source};
 pub use up::{Deploy, Ended, Outcome, up};
 
@@ -66,6 +70,8 @@ pub struct Job<'a> {
     pub after: After,
     /// What makes room for it.
     pub displace: Option<Displace<'a>>,
+    /// Known questions that are asked before the first step and after the last.
+    pub questions: &'a [Question],
 }
 
 /// Where it runs, and what may end it.
@@ -202,7 +208,9 @@ async fn serve(
         Readiness { timeout_s: Some(limit_s(&plan.readiness, job.usual_ready_s)), ..plan.readiness.clone() };
     let ready = until(cx.interrupt, source::ready(obtained, prepared, &readiness, grammar, job, cx)).await??;
     let asked = cx.folder.record().profile;
-    until(cx.interrupt, gate::read_back(&ready.base_url, &job.definition.readback, &asked, log)).await??;
+    let beside = Beside { asked: &asked, facts: &ready.facts, log: Some(&prepared.log) };
+    let reading = effective::read(&ready.base_url, &job.definition.readback, &beside, log);
+    let capacity = until(cx.interrupt, reading).await??;
     let ready_lines = ready.log_lines;
     let target = Target { base_url: ready.base_url, model: Some(ready.model), headers: Vec::new() };
     let options = Options { ask_usage: job.profile.instrument, ..Options::default() };
@@ -217,11 +225,18 @@ async fn serve(
         log,
         load_path: "beside",
         ceiling: crate::selftest::known_ceiling(cx.work),
+        server_log: Some(ServerLog { path: &prepared.log, grammar }),
+        flush: job.definition.endpoints.flush.as_deref().filter(|_| job.definition.requests.cold_prefix.is_empty()),
+        capacity: Some(&capacity),
         keep_chunks: false,
         keep_partial: false,
     };
     let done: Vec<String> = cx.folder.record().steps.into_iter().map(|step| step.name).collect();
     let mut files = Files::in_folder(cx.folder.path(), cx.clock, &done).map_err(RunError::from)?;
+    let before = match job.questions {
+        [] => None,
+        questions => Some(quality::ask(&bench, questions, AnswersWhen::Before, None).await?),
+    };
     for step in plan.steps.iter().filter(|step| !done.contains(&step.name)) {
         let exited = {
             let measuring = bench::measure_step(&bench, step, &mut files);
@@ -244,6 +259,9 @@ async fn serve(
             server.tell_exit(exited, log)?;
             return Err(error::died_under_load(&step.name, &exited, &prepared.log, ready_lines, grammar));
         }
+    }
+    if let Some(before) = before {
+        quality::ask(&bench, job.questions, AnswersWhen::After, Some(&before)).await?;
     }
     Ok(())
 }

@@ -10,15 +10,15 @@ use super::follow::Follower;
 use super::run::this_build;
 use super::screen::{Screen, Stream};
 use super::signals::Interrupt;
-use super::{Exit, Failure, Global, Outcome, out, records};
+use super::{Exit, Failure, Global, Outcome, out, planned, records};
 use crate::clock::Clock;
 use crate::launch::{Held, LaunchError, WorkFolder};
 use crate::load::url::Endpoint;
 use crate::load::{self, Options, Target, models};
 use crate::measure::{GOODPUT_METRICS, Goodput, RowWriter};
 use crate::preflight;
-use crate::profile::{Length, PROMPT_KINDS, Prompt, prompts};
-use crate::record::model::{HostInfo, Record, RunKind};
+use crate::profile::{Length, PROMPT_KINDS, Prompt, Question, prompts};
+use crate::record::model::{HostInfo, Record, RunKind, VerdictKind};
 use crate::record::{NewRun, RunFolder, Store};
 use crate::render::{Api, Arrival, Lengths, Load, Step, Stop, Warning, Workload};
 use crate::report;
@@ -76,6 +76,9 @@ pub(crate) struct BenchArgs {
     /// Limits that a request must all meet to count as good, such as ttft_ms=500ms,tpot_ms=30ms
     #[arg(long, value_name = "METRIC=TIME,...", value_delimiter = ',', value_parser = goodput_limit)]
     goodput: Vec<(String, f64)>,
+    /// Ask the questions of this file before and after; a wrong answer makes the result invalid (docs/profiles.md)
+    #[arg(long, value_name = "FILE")]
+    quality: Option<PathBuf>,
     /// How often a failed request is sent again; its latencies count from the first sending
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=100))]
     retries: u32,
@@ -188,6 +191,8 @@ struct Asked {
     options: Options,
     keep_chunks: bool,
     requests_out: Option<PathBuf>,
+    questions: Vec<Question>,
+    quality: Option<PathBuf>,
     share: bool,
     no_record: bool,
     json: bool,
@@ -208,6 +213,7 @@ impl Asked {
             output_tokens,
             warmup,
             goodput,
+            quality,
             retries,
             request_timeout,
             idle_timeout,
@@ -264,7 +270,20 @@ impl Asked {
             idle_limit: idle_timeout,
             ..Options::default()
         };
-        Ok(Asked { endpoint, target, step, options, keep_chunks, requests_out, share, no_record, json })
+        let questions = planned::questions(quality.as_deref())?;
+        Ok(Asked {
+            endpoint,
+            target,
+            step,
+            options,
+            keep_chunks,
+            requests_out,
+            questions,
+            quality,
+            share,
+            no_record,
+            json,
+        })
     }
 
     /// What the record has in the place of a profile.
@@ -302,6 +321,7 @@ impl Asked {
             "url": self.endpoint.url(""),
             "model": self.target.model,
             "share": self.share,
+            "quality": self.quality.as_ref().map(|file| json!({"file": file})),
             "bench": {self.step.name.as_str(): bench},
         })
     }
@@ -398,11 +418,14 @@ async fn measure(
         log: &folder.journal,
         load_path: if asked.is_beside() { "beside" } else { "direct" },
         ceiling: WorkFolder::find().ok().as_ref().and_then(crate::selftest::known_ceiling),
+        server_log: None,
+        flush: None,
+        capacity: None,
         keep_chunks: asked.keep_chunks,
         keep_partial: true,
     };
     let steps = std::slice::from_ref(&asked.step);
-    let ended = run::bench(&bench, steps, warnings, files, store, folder).await;
+    let ended = run::bench(&bench, steps, warnings, &asked.questions, files, store, folder).await;
     ended.map_err(|error| Failure::new(Exit::Own, error))
 }
 
@@ -481,6 +504,9 @@ fn ending(record: &Record, short: Option<&str>, exit: Exit) -> Vec<String> {
     }
     lines.push(String::new());
     lines.extend(report::record::verdict(&record.verdict).lines().map(str::to_owned));
+    if let (VerdictKind::NoBaseline, Some(short)) = (record.verdict.kind, short) {
+        lines.push(format!("  `orch baseline set {short}` makes this run the baseline of `{}`", record.series));
+    }
     let kept = short.map_or_else(|| "no record kept".to_owned(), |short| format!("orch show {short}"));
     lines.push(format!("exit {}   {kept}", exit as u8));
     lines

@@ -4,7 +4,9 @@ use miette::Diagnostic;
 use serde::Serialize;
 
 use crate::engine::{EngineError, kind_word};
-use crate::profile::{self, FaultReport, Profile, ProfileError, Request};
+use crate::profile::{self, FaultReport, Profile, ProfileError, QuestionsError, Request};
+
+use crate::render::Warning;
 
 use super::{Exit, Failure, Global, Outcome, out, planned};
 
@@ -46,6 +48,9 @@ struct Checked {
     engine: Option<profile::EngineKind>,
     /// Whether its flags and settings were held against the engine; not when this build has no definition of it.
     engine_checked: Option<bool>,
+    /// What a person should know; it is right all the same.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<Warning>,
 }
 
 #[derive(Serialize)]
@@ -59,6 +64,7 @@ struct ProfileFault {
 struct Right {
     profile: Profile,
     engine_checked: bool,
+    warnings: Vec<Warning>,
 }
 
 /// What is wrong.
@@ -66,14 +72,21 @@ enum Wrong {
     Profile(ProfileError),
     /// The files of its engine, so that nothing can be said of the profile.
     Engine(EngineError),
+    /// The file of its known answers.
+    Questions(QuestionsError),
 }
 
 pub(crate) fn run(args: CheckArgs, _global: &Global) -> Outcome {
     let CheckArgs { profiles, set, json } = args;
     let results = profiles.into_iter().map(|asked| {
         let result = check(&asked, &set);
-        if let Ok(Right { profile, engine_checked: false }) = &result {
-            out::note(unchecked(&asked, profile));
+        if let Ok(Right { profile, engine_checked, warnings }) = &result {
+            if !engine_checked {
+                out::note(unchecked(&asked, profile));
+            }
+            for warning in warnings {
+                out::note(format_args!("warning: {asked}: {}", warning.text));
+            }
         }
         (asked, result)
     });
@@ -84,15 +97,18 @@ fn check(asked: &str, set: &[String]) -> Result<Right, Wrong> {
     let folders = profile::default_folders();
     let request = Request { profile: asked, set, folders: &folders, env: &profile::process_env };
     let loaded = profile::load(&request).map_err(Wrong::Profile)?;
-    let engine_checked = match planned::find_definition(&loaded.profile) {
+    if let Some(quality) = &loaded.profile.quality {
+        profile::read_questions(&quality.file).map_err(Wrong::Questions)?;
+    }
+    let (engine_checked, warnings) = match planned::find_definition(&loaded.profile) {
         Ok(definition) => {
             planned::plan_faults(&loaded, &definition).map_err(Wrong::Profile)?;
-            true
+            (true, planned::warnings(&loaded.profile, &definition))
         }
-        Err(EngineError::Missing { .. }) => false,
+        Err(EngineError::Missing { .. }) => (false, Vec::new()),
         Err(error) => return Err(Wrong::Engine(error)),
     };
-    Ok(Right { profile: loaded.profile, engine_checked })
+    Ok(Right { profile: loaded.profile, engine_checked, warnings })
 }
 
 fn unchecked(asked: &str, profile: &Profile) -> String {
@@ -110,6 +126,7 @@ fn print_lines(results: impl Iterator<Item = (String, Result<Right, Wrong>)>) ->
             }
             Err(Wrong::Profile(error)) => error.into(),
             Err(Wrong::Engine(error)) => error.into(),
+            Err(Wrong::Questions(error)) => error.into(),
         };
         out::complain(&report);
         exit = Exit::Usage;
@@ -137,9 +154,11 @@ fn print_json(results: impl Iterator<Item = (String, Result<Right, Wrong>)>) -> 
             series: None,
             engine: None,
             engine_checked: None,
+            warnings: Vec::new(),
         };
         let faults = match result {
-            Ok(Right { profile, engine_checked }) => {
+            Ok(Right { profile, engine_checked, warnings }) => {
+                checked.warnings = warnings;
                 checked.name = Some(profile.name);
                 checked.series = Some(profile.series);
                 checked.engine = Some(profile.engine.kind);
@@ -148,6 +167,7 @@ fn print_json(results: impl Iterator<Item = (String, Result<Right, Wrong>)>) -> 
             }
             Err(Wrong::Profile(error)) => error.faults().collect(),
             Err(Wrong::Engine(error)) => engine_faults(&error),
+            Err(Wrong::Questions(error)) => engine_faults(&error),
         };
         report.ok &= checked.ok;
         report.faults.extend(faults.into_iter().map(|fault| ProfileFault { profile: asked.clone(), fault }));

@@ -17,7 +17,7 @@ use crate::report::{number, record};
                   Ends with 6 if the run has regressed; docs/verdicts.md has the rule and all codes."
 )]
 pub(crate) struct CompareArgs {
-    /// The run to judge: `r` and its 4 hex digits, its whole id, or `latest`.
+    /// The run to judge: `r` and its 4 hex digits, its whole id, or `latest`, the newest of all series.
     run: String,
     /// The run to compare it with; without one, the baseline.
     #[arg(conflicts_with = "against")]
@@ -38,6 +38,9 @@ pub(crate) fn run(args: CompareArgs, global: &Global) -> Outcome {
     let store = Store::open(&global.results).map_err(records::failure)?;
     let id = store.find(&run).map_err(records::failure)?;
     let record = store.record(&id).map_err(records::failure)?;
+    if !record.complete && store.is_running(&id) {
+        return Err(running(&id));
+    }
     let against = with.unwrap_or(against);
     let (baseline, warnings) = chosen(&store, &record, &against).map_err(records::failure)?;
     let judgement = compare::judge(&record, Some(&baseline), &compare::tolerances(&record));
@@ -56,6 +59,18 @@ pub(crate) fn run(args: CompareArgs, global: &Global) -> Outcome {
         VerdictKind::Failed => Exit::NoMeasurement,
         _ => Exit::of(&judgement.verdict, None, strict),
     })
+}
+
+/// A run that goes on has no verdict yet: what its record says until then is what a kill would leave.
+fn running(id: &RunId) -> Failure {
+    let short = id.short();
+    let help = format!("`orch show {short}` shows how far it is");
+    let report = miette::miette!(
+        code = "orch::compare::running",
+        help = help,
+        "{short} is still running: there is nothing to compare yet"
+    );
+    Failure::new(Exit::NoMeasurement, report)
 }
 
 #[derive(Serialize)]

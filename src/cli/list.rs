@@ -27,7 +27,7 @@ pub(crate) struct ListArgs {
     #[arg(long)]
     engine: Option<String>,
     /// At most so many.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     limit: Option<u32>,
     /// A JSON array on standard output.
     #[arg(long)]

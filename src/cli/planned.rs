@@ -1,12 +1,12 @@
 //! Whether a profile that reads well can be rendered: what a person wrote is judged before anything is started, in the
 //! same words by every verb.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::{Exit, Failure};
 use crate::engine::{self, Definition, EngineError};
-use crate::profile::{Loaded, Misplaced, Profile, ProfileError};
-use crate::render::{self, Fault};
+use crate::profile::{Loaded, Misplaced, Profile, ProfileError, Question, read_questions};
+use crate::render::{self, Fault, Warning};
 use crate::run;
 
 /// The definition of a profile's engine: of a user's `templates/`, else of the program.
@@ -17,6 +17,12 @@ pub(crate) fn find_definition(profile: &Profile) -> Result<Definition, EngineErr
 /// The definition of a profile's engine, without which a verb can do nothing.
 pub(crate) fn definition(profile: &Profile) -> Result<Definition, Failure> {
     find_definition(profile).map_err(|error| Failure::new(Exit::Usage, error))
+}
+
+/// The questions in a file, if one is named.
+pub(crate) fn questions(file: Option<&Path>) -> Result<Vec<Question>, Failure> {
+    let questions = file.map(read_questions).transpose().map_err(|error| Failure::new(Exit::Usage, error))?;
+    Ok(questions.unwrap_or_default())
 }
 
 /// Whether a plan can be made at all, on whatever machine, and this build can run it.
@@ -52,6 +58,16 @@ pub(crate) fn plan_faults(loaded: &Loaded, definition: &Definition) -> Result<()
     let mut faults = all_faults(&loaded.profile, definition);
     faults.retain(|fault| fault.code != render::NOT_YET);
     if faults.is_empty() { Ok(()) } else { Err(at_their_places(loaded, faults)) }
+}
+
+/// What a person should know of the measurements before they are made.
+pub(crate) fn warnings(profile: &Profile, definition: &Definition) -> Vec<Warning> {
+    let somewhere = |_: &_| Some(PathBuf::from("ENVIRONMENT"));
+    let assumed = render::assume(profile, definition, definition.verified.first(), somewhere);
+    let plan = assumed.ok().and_then(|assumed| render::plan(profile, definition, &assumed.facts).ok());
+    let warnings = plan.into_iter().flat_map(|plan| plan.warnings);
+    // What depends on the version that will be found is said by the run.
+    warnings.filter(|warning| warning.id == "too_few_requests").collect()
 }
 
 fn all_faults(profile: &Profile, definition: &Definition) -> Vec<Fault> {

@@ -145,6 +145,7 @@ fn story(begun: Begun<'_>, how: How, work: &WorkFolder, clock: &Clock, tell: &Te
     let definition = planned::definition(&loaded.profile)?;
     planned::run_check(&loaded, &definition)?;
     let secrets = secrets::find(&loaded.profile.secrets).map_err(|error| Failure::new(Exit::Usage, error))?;
+    let questions = planned::questions(loaded.profile.quality.as_ref().map(|quality| quality.file.as_path()))?;
     // Before anything is started: a verdict that could not be given is no use after an hour of measuring.
     store.baselines().map_err(records::failure)?;
     let against =
@@ -180,6 +181,7 @@ fn story(begun: Begun<'_>, how: How, work: &WorkFolder, clock: &Clock, tell: &Te
         source: how.source,
         after: how.after,
         displace: how.displace.of(production.as_ref()),
+        questions: &questions,
     };
     let view = View::new(screen.width(), usual, tell.verbose);
     let follower = Follower::new(folder.journal.path(), folder.journal.subscribe(), clock.clone(), tell.events, view)

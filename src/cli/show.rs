@@ -8,7 +8,7 @@ use crate::report::record;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  orch show latest\n  orch show r0420\n  orch show r0420 --json | jq .steps")]
 pub(crate) struct ShowArgs {
-    /// The run: `r` and its 4 hex digits, its whole id, or `latest`.
+    /// The run: `r` and its 4 hex digits, its whole id, or `latest`, the newest of all series.
     #[arg(default_value = "latest")]
     id: String,
     /// The record as JSON on standard output.

@@ -107,6 +107,7 @@ pub(crate) fn run(args: UpArgs, global: &Global) -> Outcome {
     let name = args.name.clone().unwrap_or_else(|| loaded.profile.name.clone());
     check_name(&name)?;
     let secrets = secrets::find(&loaded.profile.secrets).map_err(|error| Failure::new(Exit::Usage, error))?;
+    let questions = planned::questions(loaded.profile.quality.as_ref().map(|quality| quality.file.as_path()))?;
     let work = WorkFolder::find().map_err(|error| Failure::new(Exit::NotLaunched, error))?;
     let production = args.displace.production(&loaded.profile, &folders)?;
     let store = Store::open(&global.results).map_err(records::failure)?;
@@ -132,6 +133,7 @@ pub(crate) fn run(args: UpArgs, global: &Global) -> Outcome {
         source: Default::default(),
         after: Default::default(),
         displace: args.displace.of(production.as_ref()),
+        questions: &questions,
     };
     let deploy = Deploy { form, manager, name: &name, check: check.as_deref(), again: args.again, dry: args.dry_run };
     let view = View::new(screen.width(), usual, global.verbose > 0);

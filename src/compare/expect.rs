@@ -125,6 +125,10 @@ fn same(one: f64, other: f64) -> bool {
 fn plain(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),
-        value => value.to_string(),
+        // A number that was written `16` is held as 16.0.
+        value => match value.as_f64() {
+            Some(number) => number.to_string(),
+            None => value.to_string(),
+        },
     }
 }

@@ -111,6 +111,20 @@ impl Found {
                 self.reasons.push((VerdictKind::Invalid, Reason::new("step_invalid", text)));
             }
         }
+        for round in &record.answers {
+            for answer in round.answers.iter().filter(|answer| answer.right == Some(false)) {
+                let said = match &answer.problem {
+                    Some(problem) => problem.clone(),
+                    None => format!(
+                        "`{}`, and `{}` was expected",
+                        answer.text.trim(),
+                        answer.expect.as_deref().unwrap_or("")
+                    ),
+                };
+                let text = format!("`{}` is answered wrong {}: {said}", answer.id, round.when.words());
+                self.reasons.push((VerdictKind::Invalid, Reason::new("answers_wrong", text)));
+            }
+        }
         // Judging by other tolerances than those that were asked for would be another verdict.
         if let Err(error) = read_tolerances(record) {
             let text = format!("the profile's `tolerance` cannot be read: {error}");
@@ -239,6 +253,8 @@ fn alike<'a>(
     for run in baseline.for_step(&step.name)? {
         let there = run.steps.iter().find(|other| other.name == step.name);
         match there {
+            // That it did not come to its end is why it lacks the step.
+            None if !run.complete || run.failure.is_some() => reasons.extend(run_difference(record, run)),
             Some(other) => match hard_difference(record, step, run, other) {
                 Some(reason) if reasons.contains(&reason) => {}
                 Some(reason) => reasons.push(reason),
@@ -272,7 +288,10 @@ fn hard_difference(record: &Record, step: &StepResult, run: &Record, other: &Ste
 fn run_difference(record: &Record, run: &Record) -> Option<Reason> {
     let simulated = |record: &Record| record.engine.as_ref().is_some_and(|engine| engine.simulated);
     if !run.complete || run.failure.is_some() {
-        Some(Reason::new("baseline_incomplete", format!("{} did not come to its end", run.id)))
+        let why = run.failure.as_ref().map(|failure| failure.text.clone());
+        let why = why.or_else(|| run.verdict.reasons.first().map(|reason| reason.text.clone()));
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        Some(Reason::new("baseline_incomplete", format!("{} did not come to its end{why}", run.id)))
     } else if simulated(record) != simulated(run) {
         let which = if simulated(record) { "this run's engine" } else { "the engine of the baseline" };
         Some(Reason::new("simulated_differs", format!("{which} is simulated, the other is real")))

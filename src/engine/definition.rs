@@ -77,7 +77,7 @@ pub struct EngineFacts {
     pub counters: CounterRules,
     /// Where the running server says what it took for a setting.
     #[serde(default)]
-    pub readback: BTreeMap<String, Readback>,
+    pub readback: BTreeMap<String, Places>,
     /// How it is stopped.
     #[serde(default)]
     pub stop: StopFacts,
@@ -226,14 +226,73 @@ pub struct RequestWords {
     pub cold_prefix: serde_json::Map<String, Value>,
 }
 
-/// Where a value stands in what the server says of itself.
+/// Where a value stands: one place or several, of which the first that has it counts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(from = "OnePlaceOrMore", into = "Vec<Readback>")]
+pub struct Places(pub Vec<Readback>);
+
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum OnePlaceOrMore {
+    More(Vec<Readback>),
+    One(Readback),
+}
+
+impl From<OnePlaceOrMore> for Places {
+    fn from(places: OnePlaceOrMore) -> Self {
+        match places {
+            OnePlaceOrMore::More(places) => Places(places),
+            OnePlaceOrMore::One(place) => Places(vec![place]),
+        }
+    }
+}
+
+impl From<Places> for Vec<Readback> {
+    fn from(places: Places) -> Self {
+        places.0
+    }
+}
+
+/// Where a value stands in what the server says of itself: on a page (`path` with `pointer`, `present` or `pattern`), or
+/// in its log (`fact`, `log`).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Readback {
     /// The HTTP path.
-    pub path: String,
-    /// JSON pointer into the answer.
-    pub pointer: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// JSON pointer into the answer, to the value itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pointer: Option<String>,
+    /// JSON pointer into the answer: the value is whether something other than `null`, `false` and `""` stands there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub present: Option<String>,
+    /// A regular expression on the text of the answer. Its group `value` is the value; with a group `times` it is the
+    /// product of the two. Without a group the value is whether it is found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<String>,
+    /// A fact that the log of the start-up told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fact: Option<String>,
+    /// As `pattern`, on each line of the log up to readiness; the first that fits counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub log: Option<String>,
+    /// The value is for one of so many, by this setting of the profile.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub per: Option<String>,
+}
+
+impl Readback {
+    /// What is wrong with it, if anything.
+    pub(super) fn fault(&self) -> Option<&'static str> {
+        let on_page = [&self.pointer, &self.present, &self.pattern].into_iter().flatten().count();
+        let in_log = [&self.fact, &self.log].into_iter().flatten().count();
+        match (&self.path, on_page, in_log) {
+            (Some(_), 1, 0) | (None, 0, 1) => None,
+            (Some(_), _, 0) => Some("a `path` needs one of `pointer`, `present` and `pattern`"),
+            _ => Some("one of `path`, `fact` and `log`"),
+        }
+    }
 }
 
 /// `stop`.

@@ -135,6 +135,16 @@ fn check(facts: &EngineFacts, kind: EngineKind, file: &Found) -> Result<(), Engi
             wrong(phase, format!("`{phase}` is not a phase"), format!("the phases are `{}`", PHASES.join("`, `")));
         }
     }
+    for (key, place) in facts.readback.iter().flat_map(|(key, places)| places.0.iter().map(move |place| (key, place))) {
+        if let Some(fault) = place.fault() {
+            wrong(key, format!("`readback.{key}`: {fault}"), "see docs/engines.md".into());
+        }
+        for (word, pattern) in [("pattern", &place.pattern), ("log", &place.log)] {
+            if let Some(Err(error)) = pattern.as_deref().map(Regex::new) {
+                wrong(key, format!("`readback.{key}.{word}`: not a regular expression: {error}"), "mend it".into());
+            }
+        }
+    }
     for (word, message, help) in serving_faults(&facts.log.serving) {
         wrong(&word, message, help);
     }

@@ -17,5 +17,5 @@ pub use answers::answers;
 pub use attached::prove;
 pub use error::{GateError, LogState};
 pub use log::LogGrammar;
-pub use readback::read_back;
+pub use readback::{Beside, flush, read_back};
 pub use wait::{Pace, Ready, wait, wait_at};

@@ -98,20 +98,20 @@ pub const METRICS: &[Metric] = &[
         formula: "first − sent. *sent* is the moment before the request's bytes go to the transport on an open connection, *first* \
                   the moment at which the first event that carries generated text (content, reasoning, refusal or the arguments of a tool call) is complete",
         counts: "Requests that ended `ok`. Roles, empty texts, comments and usage are not generated.",
-        elsewhere: "TTFT everywhere. Tools that look at `delta.content` alone miss reasoning and give `ttft_content_ms`; some count the role chunk and give `first_chunk_ms`.",
+        elsewhere: "TTFT of AIPerf, guidellm and genai-perf. SGLang's chat client looks at `delta.content` alone, which is `ttft_content_ms`; vLLM's takes the first event with `choices`, be it empty, which is `first_chunk_ms`.",
         ..LATENCY
     },
     Metric {
         id: "ttft_content_ms",
         formula: "the same, to the first event with text of the answer (`content`, or `text` of a completion)",
         counts: "Requests that ended `ok` and have text of an answer; a request that only reasoned has no sample.",
-        elsewhere: "Time to first output token, or time to first answer token, with reasoning models.",
+        elsewhere: "Time to first output token of AIPerf (for which arguments of a tool call count too) and guidellm; TTFT of SGLang's chat client.",
         ..LATENCY
     },
     Metric {
         id: "first_chunk_ms",
         formula: "the same, to the first event of the stream, generating or not",
-        elsewhere: "TTFT of clients that time the first chunk, which may be empty.",
+        elsewhere: "TTFT of vLLM, whose first event may carry a role and no text.",
         ..LATENCY
     },
     Metric {
@@ -119,7 +119,7 @@ pub const METRICS: &[Metric] = &[
         exactness: Exactness::ByChunkCounts,
         formula: "(last − first) / (tokens − tokens of the first chunk). *last* is the moment of the last generating event; where the tokens of the first chunk are unknown, 1 is taken and the value is an estimate",
         counts: "Requests that ended `ok` with tokens after the first chunk. None for a request that counted reasoning but did not show it, that put several tokens into a single chunk, or whose chunks all came within 2 ms after a wait of 100 ms or more: no speed of decoding can be read off those.",
-        elsewhere: "TPOT of vLLM and SGLang, which always take 1 for the first chunk; guidellm's includes the first token and the time to it; genai-perf's inter-token latency is this, per request.",
+        elsewhere: "TPOT of vLLM and SGLang, which always take 1 for the first chunk; SGLang's ends with `[DONE]`. AIPerf's inter-token latency is this, where it is told the tokens of chunks; genai-perf's and guidellm's take 1. guidellm's time per output token includes the first token and the time to it.",
         ..LATENCY
     },
     Metric {
@@ -127,13 +127,13 @@ pub const METRICS: &[Metric] = &[
         exactness: Exactness::ByChunkCounts,
         formula: "gaps between tokens, pooled over requests: a chunk of k tokens spreads the gap before it evenly over its k. The first chunk opens no gap",
         counts: "Requests that ended `ok` and whose chunks' tokens are known: by a count in each event (`continuous_usage_stats`), or because the count at the end is the number of chunks. Others have no sample.",
-        elsewhere: "ITL of vLLM and SGLang is `chunk_gap_ms`: one sample a chunk, however many tokens it holds. AIPerf's is a mean per request, which is `tpot_ms`.",
+        elsewhere: "ITL of vLLM is `chunk_gap_ms`: one sample an event, however many tokens it holds. SGLang's is that on OpenAI's endpoints, and this on its native one. Inter-token latency of AIPerf, genai-perf and guidellm is a mean per request, which is `tpot_ms`.",
         ..LATENCY
     },
     Metric {
         id: "chunk_gap_ms",
         formula: "gaps between generating events, pooled over requests. Events of one read have the same moment and a gap of 0 between them",
-        elsewhere: "ITL of vLLM and SGLang.",
+        elsewhere: "ITL of vLLM, and of SGLang on OpenAI's endpoints; inter-chunk latency of AIPerf.",
         ..LATENCY
     },
     Metric {
@@ -148,7 +148,7 @@ pub const METRICS: &[Metric] = &[
     Metric {
         id: "e2e_ms",
         formula: "last − sent. What comes after the last generated text (usage, `[DONE]`, the end of the transfer) is not waited for",
-        elsewhere: "E2EL, request latency. Many tools end it with the connection or with `[DONE]`.",
+        elsewhere: "Request latency of AIPerf. E2EL of vLLM ends with the last event that has `choices`, the finish reason's too; SGLang's with `[DONE]`.",
         ..LATENCY
     },
     Metric {
@@ -227,9 +227,9 @@ pub const METRICS: &[Metric] = &[
         id: "goodput_requests_per_s",
         unit: "requests/s",
         exactness: Exactness::Exact,
-        formula: "requests that met every limit / duration",
-        counts: "Requests that ended `ok`; only where limits were asked for.",
-        elsewhere: "Goodput of vLLM and AIPerf.",
+        formula: "requests that met every limit / duration, over the whole run. Limits are on `ttft_ms`, `ttft_content_ms`, `tpot_ms`, `e2e_ms`, `ttft_from_due_ms` or `e2e_from_due_ms`; a value that equals its limit meets it",
+        counts: "Requests that ended `ok`; only where limits were asked for. An answer of one token has no `tpot_ms` and so cannot miss a limit on it; a longer one of which no `tpot_ms` can be told (it came at once) did not show that it met it. Compared only with a baseline that had the same limits.",
+        elsewhere: "Goodput of vLLM, which takes a TPOT of 0 for an answer of one token, to the same effect. In AIPerf a request without a value misses the limit, so answers of one token do. genai-perf leaves them out of one of the lists that it puts side by side, and so holds values of different requests together.",
         ..RATE
     },
     Metric {

@@ -1,6 +1,7 @@
 //! From timelines to metrics. Pure, but for the writers of files beside a record.
 
 pub mod capacity;
+mod cites;
 mod client;
 pub mod counters;
 mod distribution;
@@ -23,6 +24,7 @@ pub mod validity;
 mod value;
 
 pub use capacity::Capacity;
+pub use cites::{Cite, cites};
 pub use client::*;
 pub use distribution::*;
 pub use errors::standard_errors;

@@ -1,7 +1,7 @@
 //! `docs/metrics.md`, written from the tables.
 
 use super::counters::Source;
-use super::{Better, ENOUGH, Exactness, METRICS, METRICS_VERSION, Metric, Shape};
+use super::{Better, ENOUGH, Exactness, METRICS, METRICS_VERSION, Metric, Shape, cites};
 
 const TOP: &str = "# Metrics
 
@@ -88,6 +88,21 @@ fn section(metric: &Metric) -> String {
     text.push_str(&format!("Formula: {}.\n\nWhich count: {}\n", metric.formula.trim_end_matches('.'), metric.counts));
     if !metric.elsewhere.is_empty() {
         text.push_str(&format!("\nElsewhere: {}\n", metric.elsewhere));
+    }
+    for cite in cites(metric.id) {
+        text.push_str(&format!(
+            "\n- {}: [`{}`](https://github.com/{}/blob/{}/{}) of {} at `{}`",
+            cite.what,
+            cite.path,
+            cite.repository,
+            cite.commit,
+            cite.path,
+            cite.repository,
+            &cite.commit[..10]
+        ));
+    }
+    if !cites(metric.id).is_empty() {
+        text.push('\n');
     }
     text
 }

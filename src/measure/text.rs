@@ -15,6 +15,8 @@ use super::Timeline;
 pub enum TextFault {
     /// It holds U+FFFD, which stands for bytes that are no character.
     Undecodable,
+    /// It is hardly made of letters and digits.
+    Garbled,
     /// It repeats itself up to its end.
     Repeats,
 }
@@ -22,9 +24,15 @@ pub enum TextFault {
 /// How much of a text is looked at: its end.
 pub const LOOKED_AT_BYTES: usize = 4096;
 /// A loop covers at least so many bytes,
-const LOOP_BYTES: usize = 200;
-/// and goes round at least so often.
+const LOOP_BYTES: usize = 150;
+/// and goes round at least so often where a limit cut it off,
 const LOOP_ROUNDS: usize = 4;
+/// or so often where it came to an end by itself: a refrain may come back a few times.
+const ENDED_LOOP_ROUNDS: usize = 8;
+/// Of the characters that are no white space at least this share is letters and digits, in prose, code and tables alike,
+const READABLE_RATIO: f64 = 0.4;
+/// where there are so many.
+const READABLE_OF: usize = 40;
 
 /// The end of a text that comes in pieces: enough to look at, however long the whole is.
 #[derive(Clone, Debug, Default)]
@@ -70,17 +78,33 @@ pub fn fault(text: &str, cut: bool) -> Option<TextFault> {
     if whole.contains('\u{fffd}') {
         return Some(TextFault::Undecodable);
     }
-    // A model that is in a loop does not come out of it by itself.
     let end = text.as_bytes();
     let end = &end[end.len().saturating_sub(LOOKED_AT_BYTES)..];
-    (cut && is_loop(end)).then_some(TextFault::Repeats)
+    if is_loop(end, if cut { LOOP_ROUNDS } else { ENDED_LOOP_ROUNDS }) {
+        return Some(TextFault::Repeats);
+    }
+    is_garbled(text).then_some(TextFault::Garbled)
+}
+
+/// Whether a text is symbols rather than words, in whatever script.
+fn is_garbled(text: &str) -> bool {
+    let marks = text.chars().filter(|c| !c.is_whitespace());
+    let (mut all, mut readable, mut last) = (0usize, 0usize, None);
+    for mark in marks {
+        // A rule of dashes is one mark, however long.
+        if last.replace(mark) != Some(mark) || mark.is_alphanumeric() {
+            all += 1;
+            readable += usize::from(mark.is_alphanumeric());
+        }
+    }
+    all >= READABLE_OF && (readable as f64) < READABLE_RATIO * all as f64
 }
 
 /// Whether the bytes end in something that is repeated.
 ///
 /// `borders[n]` is the longest true beginning of the last `n` bytes, read backwards, that is also their end (Knuth,
 /// Morris and Pratt's failure function); `n - borders[n]` is then the shortest period of those bytes.
-fn is_loop(bytes: &[u8]) -> bool {
+fn is_loop(bytes: &[u8], rounds: usize) -> bool {
     let at = |number: usize| bytes[bytes.len() - 1 - number];
     let mut borders = vec![0; bytes.len() + 1];
     let mut border = 0;
@@ -94,7 +118,7 @@ fn is_loop(bytes: &[u8]) -> bool {
         }
         borders[length] = border;
         let period = length - border;
-        if length >= LOOP_BYTES && length >= LOOP_ROUNDS * period {
+        if length >= LOOP_BYTES && length >= rounds * period {
             return true;
         }
     }
@@ -139,9 +163,29 @@ mod tests {
     }
 
     #[test]
-    fn a_model_that_stops_by_itself_was_in_no_loop() {
-        let song = "La la la, la la la, sing with me.\n".repeat(12);
+    fn a_text_that_ends_by_itself_may_have_a_refrain() {
+        let song = "La la la, la la la, sing with me.\n".repeat(6);
         assert_eq!((fault(&song, false), fault(&song, true)), (None, Some(TextFault::Repeats)));
+        assert_eq!(fault(&"again and ".repeat(30), false), Some(TextFault::Repeats));
+    }
+
+    #[test]
+    fn symbols_are_no_words_and_code_and_other_scripts_are() {
+        let garbage = " #$%&( z)*+= @^_{q }|~x# $%k&( )*+=w @^_{} |~#$% j&()*+ =@^_{ }|~#z";
+        assert_eq!(fault(garbage, false), Some(TextFault::Garbled));
+        let code =
+            "fn f(x: &[u8]) -> Option<&u8> { x.iter().filter(|b| **b != b'\\n').max_by_key(|b| (**b) as u32 * 2) }";
+        let table = "| a | b |\n|---|---|\n| 1 | 2 |\n| 3 | 4 |\n| 5 | 6 |\n| 10 | 20 |\n| 30 | 40 |\n| one | two |\n";
+        let formula = "\\[ \\int_0^1 x^2 \\, dx = \\frac{1}{3}, \\quad \\sum_{n=1}^{\\infty} \\frac{1}{n^2} = \\frac{\\pi^2}{6} \\]";
+        for text in [
+            code,
+            table,
+            formula,
+            "好的，我来帮你。今天天气很好，我们可以一起去公园散步，你觉得怎么样？好的，那么我们下午三点在门口见面吧。",
+        ] {
+            assert_eq!(fault(text, false), None, "{text}");
+        }
+        assert_eq!(fault(":-) :-) ;-)", false), None, "too short to tell");
     }
 
     #[test]

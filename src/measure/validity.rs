@@ -11,7 +11,10 @@ use super::{Measured, MetricValue, Outcome, Percentile, Seen, Timeline};
 use crate::record::model::Reason;
 use crate::render::{Arrival, Step, Warning};
 use answers::lengths;
-use table::{FAILED_RATIO_LIMIT, FULL_LOAD_RATIO, LATE_MS, LATE_OF_E2E, LATE_RATIO_LIMIT, LEAST_FULL_LOAD_RATIO};
+use table::{
+    BUSY_OF_S, BUSY_RATIO_LIMIT, FAILED_RATIO_LIMIT, FULL_LOAD_RATIO, LATE_MS, LATE_OF_E2E, LATE_RATIO_LIMIT,
+    LEAST_FULL_LOAD_RATIO,
+};
 pub use table::{LEAST_REQUESTS, RUN_REASONS, Rule, STEP_REASONS};
 
 /// Why the numbers may not be used.
@@ -35,6 +38,7 @@ pub fn reasons(measured: &Measured, step: &Step, seen: &Seen) -> Vec<Reason> {
     reasons.extend(failures(measured, counts.ok));
     reasons.extend(answers::reasons(measured, step));
     reasons.extend(client_late(measured));
+    reasons.extend(client_at_ceiling(measured));
     reasons.extend(
         short_plateau(measured, step)
             .and_then(|(ratio, text)| (ratio < LEAST_FULL_LOAD_RATIO).then(|| Reason::new("short_plateau", text))),
@@ -215,6 +219,17 @@ fn about_tokens(measured: &Measured, ok: u64) -> Vec<Warning> {
         warnings.push(Warning::new("chunk_tokens_unknown", text));
     }
     warnings
+}
+
+/// A client that has no time left reads late whatever the server does.
+fn client_at_ceiling(measured: &Measured) -> Option<Reason> {
+    let seconds = measured.ended.saturating_sub(measured.began) as f64 / 1e9;
+    let busy = measured.cpu? as f64 / 1e9 / seconds;
+    let text = format!(
+        "this client was busy for {:.0} % of the {seconds:.1} s: it, and not the server, was measured",
+        busy * 100.0
+    );
+    (seconds >= BUSY_OF_S && busy > BUSY_RATIO_LIMIT).then(|| Reason::new("client_at_ceiling", text))
 }
 
 /// The share of the run under full load at a concurrency above 1, and how to say it.

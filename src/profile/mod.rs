@@ -13,6 +13,7 @@ mod metrics;
 mod model;
 mod nearest;
 mod places;
+mod questions;
 mod read;
 mod rules;
 mod scenario;
@@ -28,6 +29,7 @@ pub use fault::{FaultReport, ProfileError};
 pub use load::{Loaded, Request, default_folders, load, process_env};
 pub use model::*;
 pub use places::Misplaced;
+pub use questions::{Question, QuestionsError, read_questions};
 #[cfg(test)]
 pub(crate) use scenario::fault_kinds;
 pub use scenario::{scenario_file, scenario_text};

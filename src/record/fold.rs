@@ -13,9 +13,10 @@ use serde_json::Value;
 use crate::event::{Entry, Event, PlannedStep, Scope};
 use crate::measure::METRICS_VERSION;
 use crate::record::model::{
-    EngineInfo, Failure, HostInfo, Left, OrchInfo, Reason, Record, RunKind, SCHEMA, StepResult, Verdict, VerdictKind,
+    Answers, EngineInfo, Failure, HostInfo, Left, OrchInfo, Reason, Record, RunKind, SCHEMA, StepResult, Verdict,
+    VerdictKind,
 };
-use crate::render::PlannedEngine;
+use crate::render::{PlannedEngine, Warning};
 
 /// How far a run is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -181,6 +182,7 @@ fn blank() -> Record {
         host: HostInfo { name: String::new(), hardware: String::new() },
         startup: None,
         effective: Vec::new(),
+        answers: Vec::new(),
         steps: Vec::new(),
         provenance: BTreeMap::new(),
         verdict: interrupted(),
@@ -287,6 +289,10 @@ impl RunState {
                 self.failures_seen.push(Seen { kind, line, line_no: *line_no, remedy });
             }
             Event::Readback { effective } => record.effective = effective.clone(),
+            Event::Answers { when, answers } => {
+                record.answers.retain(|round| round.when != *when);
+                record.answers.push(Answers { when: *when, answers: answers.clone() });
+            }
             Event::WarmupBegan {} | Event::StepBegan {} => self.step = step(&entry.scope),
             Event::WarmupEnded(_) => {}
             Event::LoadProgress { done, requests, elapsed_s, duration_s, .. } => {
@@ -311,6 +317,11 @@ impl RunState {
             }
             Event::RunEnded { complete, left } => self.ended(entry.at, *complete, left.as_ref()),
             Event::Warning(warning) => {
+                let text = match step(&entry.scope) {
+                    Some(step) => format!("`{step}`: {}", warning.text),
+                    None => warning.text.clone(),
+                };
+                let warning = &Warning::new(&warning.id, text);
                 if !record.warnings.contains(warning) {
                     record.warnings.push(warning.clone());
                 }

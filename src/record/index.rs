@@ -147,7 +147,9 @@ impl<'a> Index<'a> {
     fn rows(&self, filter: &Filter) -> Result<Vec<Row>, StoreError> {
         let mut statement = self.connection.prepare(sql::LIST)?;
         let verdict = filter.verdict.map(sql::word);
-        let limit = filter.limit.map_or(-1, i64::from);
+        // Until a run has ended its record says `failed`, so that a kill leaves a true one; a run that goes on has not.
+        let only_failed = filter.verdict == Some(VerdictKind::Failed);
+        let limit = filter.limit.filter(|_| !only_failed).map_or(-1, i64::from);
         let parameters =
             params![filter.series, filter.name, verdict, filter.host, filter.engine, filter.complete, limit];
         let mut rows = Vec::new();
@@ -158,7 +160,13 @@ impl<'a> Index<'a> {
             {
                 row.running = self.store.is_running(&id);
             }
+            if only_failed && row.running {
+                continue;
+            }
             rows.push(row);
+            if filter.limit.is_some_and(|limit| rows.len() as u64 >= u64::from(limit)) {
+                break;
+            }
         }
         Ok(rows)
     }

@@ -48,6 +48,9 @@ pub struct Record {
     pub startup: Option<Startup>,
     /// What the server said it can do, beside what was asked.
     pub effective: Vec<Effective>,
+    /// How known questions were answered; not there when none were asked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub answers: Vec<Answers>,
     /// The steps that were measured.
     pub steps: Vec<StepResult>,
     /// Where everything came from.
@@ -156,6 +159,51 @@ pub struct Effective {
     pub asked: Option<Value>,
     /// What the server says; `null` if it does not say.
     pub read: Option<Value>,
+}
+
+/// Known questions and how they were answered.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answers {
+    /// When they were asked.
+    pub when: AnswersWhen,
+    /// The answers, in the order of the questions.
+    pub answers: Vec<Answer>,
+}
+
+/// When known questions are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AnswersWhen {
+    /// Before the first step.
+    Before,
+    /// After the last.
+    After,
+}
+
+impl AnswersWhen {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            AnswersWhen::Before => "before the first step",
+            AnswersWhen::After => "after the last step",
+        }
+    }
+}
+
+/// The answer to a known question.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Answer {
+    /// The question's name.
+    pub id: String,
+    /// Whether it is right; `null` where nothing was expected but an answer.
+    pub right: Option<bool>,
+    /// Its text, cut short.
+    pub text: String,
+    /// The pattern that it must hold.
+    pub expect: Option<String>,
+    /// Why there is no answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub problem: Option<String>,
 }
 
 /// The result of a step.

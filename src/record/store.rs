@@ -174,7 +174,7 @@ impl Store {
         Ok(found)
     }
 
-    /// The run that a person names: `r0420`, an id, or `latest`.
+    /// The run that a person names: `r0420`, an id, or `latest`, which is the newest of all series.
     pub fn find(&self, text: &str) -> Result<RunId, StoreError> {
         let which: Which = text.parse().map_err(StoreError::BadName)?;
         if which == Which::Latest {

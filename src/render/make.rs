@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use super::{Facts, Fault, Plan, PlannedEngine, Rank, Readiness, StopRule, Warning, assume, command, steps};
+use super::{Facts, Fault, Plan, PlannedEngine, Rank, Readiness, Step, StopRule, Warning, assume, command, steps};
 use crate::engine::{Definition, Requirement, settings};
+use crate::measure::validity::LEAST_REQUESTS;
 use crate::profile::{EngineKind, Profile, Via};
 use crate::units;
 
@@ -45,6 +46,7 @@ pub fn plan(profile: &Profile, definition: &Definition, facts: &Facts) -> Result
         let text = "`instrument: off`: the engine's own counters are not read, so acceptance, cache hits, the queue and steps per second are not known, but for what it says with its answers";
         warnings.push(Warning::new("not_instrumented", text));
     }
+    warnings.extend(steps.iter().filter_map(too_few));
     let ready = profile.engine.ready.clone().unwrap_or_default();
     let readiness = Readiness {
         base_url: format!("http://127.0.0.1:{}", facts.port),
@@ -76,6 +78,16 @@ pub fn plan(profile: &Profile, definition: &Definition, facts: &Facts) -> Result
         steps,
         warnings,
     })
+}
+
+/// A step that cannot come to enough requests is not valid whatever happens: better said now than afterwards.
+fn too_few(step: &Step) -> Option<Warning> {
+    let requests = step.load.requests.filter(|requests| *requests < LEAST_REQUESTS)?;
+    let text = format!(
+        "`{}` measures {requests} requests: with fewer than {LEAST_REQUESTS} its result will not be valid",
+        step.name
+    );
+    Some(Warning::new("too_few_requests", text))
 }
 
 fn version_warnings(definition: &Definition, facts: &Facts, requirement: Option<&Requirement>) -> Vec<Warning> {

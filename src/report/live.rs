@@ -228,6 +228,19 @@ impl View {
                 let (mark, words) = warm_up_words(warm_up);
                 self.detail(|| vec![self.line(mark, "warm-up", &words, &seconds(warm_up.s))])
             }
+            Event::Answers { when, answers } => {
+                let wrong: Vec<&str> = answers
+                    .iter()
+                    .filter(|answer| answer.right == Some(false))
+                    .map(|answer| answer.id.as_str())
+                    .collect();
+                let text = match wrong.as_slice() {
+                    [] => format!("{} known, {}", answers.len(), when.words()),
+                    wrong => format!("wrong {}: {}", when.words(), wrong.join(", ")),
+                };
+                let mark = if wrong.is_empty() { Mark::Ok } else { Mark::Bad };
+                self.wrapped(mark, "answers", &text)
+            }
             Event::Counters { .. }
             | Event::Telemetry { .. }
             | Event::MemoryReturned { .. }

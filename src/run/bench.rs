@@ -6,11 +6,16 @@ use std::time::{Duration, SystemTime};
 use tokio_util::sync::CancellationToken;
 
 use super::counters::{Sources, Watch};
+use super::effective;
 use super::error::{RunError, Stop};
+use super::serving::ServerLog;
 use crate::clock::Clock;
 use crate::event::{Emit, EmitError, Event, Scope};
+use crate::gate;
 use crate::load::{self, Options, Part, Progress, Target};
-use crate::measure::{self, Client, FileError, HistogramLog, Measured, Row, RowWriter, Seen, Settled, WarmUp};
+use crate::measure::{
+    self, Capacity, Client, FileError, HistogramLog, Measured, Row, RowWriter, Seen, Settled, WarmUp,
+};
 use crate::record::model::StepResult;
 use crate::render::{Step, Warning};
 
@@ -32,6 +37,12 @@ pub struct Bench<'a> {
     pub load_path: &'a str,
     /// Chunks per second that this machine's client can read, where its self-test was run.
     pub ceiling: Option<f64>,
+    /// The server's log, where it is ours.
+    pub server_log: Option<ServerLog<'a>>,
+    /// The path that empties the server's prefix cache, where requests cannot ask for a cold one themselves.
+    pub flush: Option<&'a str>,
+    /// What the server can hold, where it was asked.
+    pub capacity: Option<&'a Capacity>,
     /// Whether a request's row holds each of its chunks.
     pub keep_chunks: bool,
     /// Whether a step that an interrupt cut short leaves a result, which is not valid. Where the run can be resumed it
@@ -91,6 +102,9 @@ fn origin(clock: &Clock) -> SystemTime {
 pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Files) -> Result<StepResult, Stop> {
     let scope = Scope::Step(step.name.clone());
     let halt = bench.interrupt.child_token();
+    if let Some(capacity) = bench.capacity {
+        effective::warn(capacity, step, bench.log)?;
+    }
     let mut told = Told { bench, halt: &halt, scope: scope.clone(), files, broken: None, part: None };
     let vocabulary = super::until(&halt, load::lengths::calibrate(bench.target, &step.workload, bench.clock)).await??;
     let options = Options { vocabulary, ..bench.options.clone() };
@@ -101,6 +115,10 @@ pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Fil
         told.emit_or_halt(Event::Warning(Warning::new("not_settled", text)));
     }
     // Nothing is in flight from here to the go: what the engine counts after this is the measured requests' alone.
+    if let Some(warning) = flush(bench, step).await {
+        told.emit_or_halt(Event::Warning(warning));
+    }
+    let log_end = bench.server_log.and_then(|log| log.end());
     let mut watch = Watch::new(bench.sources, bench.target, bench.clock);
     if !halt.is_cancelled() {
         watch.before().await;
@@ -108,6 +126,9 @@ pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Fil
     let measured = watch.during(running.measure(&mut |progress| told.tell(&progress))).await?;
     // The last answer has ended just now.
     let seen = watch.after().await;
+    // After the wait for the counters: a log may come a little later too.
+    let log = bench.server_log.and_then(|log| log.told(log_end));
+    let seen = Seen { log, capacity: bench.capacity.cloned(), ..seen };
     if let Some(error) = told.broken {
         return Err(error.into());
     }
@@ -126,6 +147,14 @@ pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Fil
         bench.log.emit(scope, Event::StepEnded { result: Box::new(result.clone()) })?;
     }
     if interrupted { Err(Stop::Interrupted) } else { Ok(result) }
+}
+
+/// Empties the prefix cache before a cold workload: the warm-up, and the steps before, have sent the same prompts.
+async fn flush(bench: &Bench<'_>, step: &Step) -> Option<Warning> {
+    let path = bench.flush.filter(|_| step.workload.cold_prefix)?;
+    let why = gate::flush(&bench.target.base_url, path).await.err()?;
+    let text = format!("the prefix cache could not be emptied before it ({path}: {why}): its prompts may not be cold");
+    Some(Warning::new("cache_not_flushed", text))
 }
 
 fn result(

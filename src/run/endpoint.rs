@@ -2,9 +2,11 @@
 
 use super::bench::{Bench, Files, measure_step};
 use super::error::{RunError, Stop};
-use super::judge;
+use super::{effective, judge, quality};
 use crate::event::{Emit, Event, Scope};
-use crate::record::model::Record;
+use crate::measure::Capacity;
+use crate::profile::Question;
+use crate::record::model::{AnswersWhen, Record};
 use crate::record::{RunFolder, Store};
 use crate::render::{Step, Warning};
 
@@ -13,6 +15,7 @@ pub async fn bench(
     bench: &Bench<'_>,
     steps: &[Step],
     warnings: &[Warning],
+    questions: &[Question],
     files: &mut Files,
     store: &Store,
     folder: &RunFolder,
@@ -21,7 +24,23 @@ pub async fn bench(
     for warning in warnings {
         log.emit(Scope::Run, Event::Warning(warning.clone()))?;
     }
+    let capacity = tokio::select! {
+        biased;
+        () = bench.interrupt.cancelled() => Capacity::default(),
+        read = effective::read_unknown(&bench.target.base_url, log) => read?,
+    };
+    let bench = &Bench { capacity: Some(&capacity), ..*bench };
     let (mut failure, mut interrupted) = (None, false);
+    let mut before = None;
+    if !questions.is_empty() {
+        match quality::ask(bench, questions, AnswersWhen::Before, None).await {
+            Ok(answers) => before = Some(answers),
+            Err(Stop::Interrupted) => interrupted = true,
+            Err(Stop::Failed(what)) => failure = Some(*what),
+            Err(Stop::Error(error)) => return Err(error),
+        }
+    }
+    let steps = if interrupted || failure.is_some() { &[] } else { steps };
     for step in steps {
         match measure_step(bench, step, files).await {
             Ok(_) => {}
@@ -33,6 +52,14 @@ pub async fn bench(
                 failure = Some(*what);
                 break;
             }
+            Err(Stop::Error(error)) => return Err(error),
+        }
+    }
+    if let (Some(before), None, false) = (before, &failure, interrupted) {
+        match quality::ask(bench, questions, AnswersWhen::After, Some(&before)).await {
+            Ok(_) => {}
+            Err(Stop::Interrupted) => interrupted = true,
+            Err(Stop::Failed(what)) => failure = Some(*what),
             Err(Stop::Error(error)) => return Err(error),
         }
     }

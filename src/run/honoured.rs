@@ -21,7 +21,6 @@ pub fn not_yet(profile: &Profile) -> Vec<Fault> {
         (hooks.after_ready.is_some(), "hooks.after_ready", "run hooks"),
         (hooks.after_bench.is_some(), "hooks.after_bench", "run hooks"),
         (hooks.after_stop.is_some(), "hooks.after_stop", "run hooks"),
-        (profile.quality.is_some(), "quality", "check answers"),
     ];
     let mut faults: Vec<Fault> =
         asked.into_iter().filter(|(asked, ..)| *asked).map(|(_, key, what)| Fault::not_yet(key, what)).collect();

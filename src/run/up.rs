@@ -7,13 +7,14 @@ use super::bench::{Bench, Files, measure_step};
 use super::displace::Hold;
 use super::error::{RunError, Stop};
 use super::up_plan::{self, Planned};
-use super::{Context, Job, Sources, judge, limit_s, settings, until};
+use super::{Context, Job, Sources, effective, judge, limit_s, quality, settings, until};
 use crate::deploy::{self, As, DeployError, Deployed, Deployments, Running, Silent, Starting, Undo, What, unified};
 use crate::event::{Emit, Event, Scope};
 use crate::gate::{self, LogGrammar};
 use crate::launch::systemd::Manager;
 use crate::load::{Options, Target};
-use crate::record::model::{Record, VerdictKind};
+use crate::measure::Capacity;
+use crate::record::model::{AnswersWhen, Record, VerdictKind};
 use crate::render::{Readiness, Warning};
 
 /// What is to be deployed, beside the job.
@@ -178,8 +179,10 @@ async fn stages(
         gate_new(job, &plan.readiness, cx, going).await?
     };
     let asked = cx.folder.record().profile;
-    until(cx.interrupt, gate::read_back(&ready.base_url, &job.definition.readback, &asked, log)).await??;
-    check(&ready, deploy, &plan.steps, job, cx).await
+    let beside = gate::Beside { asked: &asked, facts: &ready.facts, log: None };
+    let reading = effective::read(&ready.base_url, &job.definition.readback, &beside, log);
+    let capacity = until(cx.interrupt, reading).await??;
+    check(&ready, &capacity, deploy, &plan.steps, job, cx).await
 }
 
 /// Stops what serves, if anything does, and starts the new one in its place. From the stop on a restorer waits for the
@@ -250,6 +253,7 @@ async fn prove_again(serving: &Deployed, job: &Job<'_>, cx: &Context<'_>) -> Res
 /// One step as the baseline has it.
 async fn check(
     ready: &gate::Ready,
+    capacity: &Capacity,
     deploy: &Deploy<'_>,
     steps: &[crate::render::Step],
     job: &Job<'_>,
@@ -268,11 +272,22 @@ async fn check(
         log: &cx.folder.journal,
         load_path: "beside",
         ceiling: crate::selftest::known_ceiling(cx.work),
+        server_log: None,
+        flush: job.definition.endpoints.flush.as_deref().filter(|_| job.definition.requests.cold_prefix.is_empty()),
+        capacity: Some(capacity),
         keep_chunks: false,
         keep_partial: false,
     };
+    let questions = job.questions;
+    let before = match questions {
+        [] => None,
+        questions => Some(quality::ask(&bench, questions, AnswersWhen::Before, None).await?),
+    };
     let mut files = Files::in_folder(cx.folder.path(), cx.clock, &[]).map_err(RunError::from)?;
     measure_step(&bench, step, &mut files).await?;
+    if let Some(before) = before {
+        quality::ask(&bench, questions, AnswersWhen::After, Some(&before)).await?;
+    }
     Ok(())
 }
 

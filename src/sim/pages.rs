@@ -121,7 +121,9 @@ fn server_info(engine: &Engine) -> Value {
         "model_path": engine.model, "served_model_name": engine.model, "context_length": scenario.context_length,
         "tp_size": ranks, "max_running_requests": scenario.max_running_requests,
         "cuda_graph_max_bs": scenario.serve.graph_max_batch, "enable_metrics": scenario.serve.metrics,
-        "cuda_graph_config": {"decode": {"max_bs": scenario.serve.graph_max_batch}},
+        "cuda_graph_config": {"decode": {
+            "backend": scenario.serve.graph_max_batch.map_or("disabled", |_| "full"),
+            "max_bs": scenario.serve.graph_max_batch}},
         "speculative_algorithm": drafts.then_some("EAGLE"), "speculative_num_steps": drafts.then_some(steps),
         "speculative_num_draft_tokens": drafts.then_some(steps + 1), "disable_radix_cache": !scenario.serve.prefix_cache,
         "random_seed": engine.seed, "status": "ready", "max_total_num_tokens": engine.kv_tokens(),

@@ -55,6 +55,7 @@ pub(crate) fn run(id: &str) -> Built {
             asked: Some(json!(16)),
             read: Some(json!(10)),
         }],
+        answers: vec![],
         steps: vec![],
         provenance: BTreeMap::new(),
         verdict: Verdict { kind: VerdictKind::NoBaseline, reasons: vec![], cause: None },

@@ -14,7 +14,7 @@ fn folder() -> tempfile::TempDir {
     write("base.yaml", "engine: sglang >=0.5.9\nmodel: Qwen/Qwen3-8B\nseries: qwen\n");
     write(
         "mtp.yaml",
-        "extends: base\nspeculative: {method: mtp, steps: 3}\nbench:\n  one: {use: chat-mix, concurrency: 1, requests: 8}\n",
+        "extends: base\nspeculative: {method: mtp, steps: 3}\nbench:\n  one: {use: chat-mix, concurrency: 1, requests: 16}\n",
     );
     write("wrong.yaml", "extends: base\nport: 0\n");
     folder

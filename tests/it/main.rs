@@ -40,4 +40,5 @@ mod stop_and_ps;
 mod stream_corpus;
 mod support;
 mod units;
+mod validity;
 mod whole_runs;

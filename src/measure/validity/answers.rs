@@ -15,8 +15,8 @@ pub(super) fn reasons(measured: &Measured, step: &Step) -> Vec<Reason> {
         wrong_length(measured),
         impossible_count(measured, step),
         not_streamed(measured),
-        text(measured, step, TextFault::Repeats),
-        text(measured, step, TextFault::Undecodable),
+        text(measured, step, "repetition"),
+        text(measured, step, "invalid_text"),
     ];
     found.into_iter().flatten().collect()
 }
@@ -113,13 +113,18 @@ fn not_streamed(measured: &Measured) -> Option<Reason> {
     (share(at_once, all) > AT_ONCE_RATIO_LIMIT).then(|| Reason::new("not_streamed", text))
 }
 
-fn text(measured: &Measured, step: &Step, fault: TextFault) -> Option<Reason> {
-    let (id, limit, words) = match fault {
-        TextFault::Repeats => ("repetition", REPEATS_RATIO_LIMIT, "repeat themselves until they were cut off"),
-        TextFault::Undecodable => ("invalid_text", UNDECODABLE_RATIO_LIMIT, "hold what could not be decoded (U+FFFD)"),
+fn text(measured: &Measured, step: &Step, id: &'static str) -> Option<Reason> {
+    let (limit, words) = match id {
+        "repetition" => (REPEATS_RATIO_LIMIT, "repeat themselves up to their end"),
+        _ => (UNDECODABLE_RATIO_LIMIT, "are no text: they hold what could not be decoded (U+FFFD), or hardly a letter"),
+    };
+    let is_faulty = |timeline: &&Timeline| match timeline.text_fault {
+        Some(TextFault::Repeats) => id == "repetition",
+        Some(TextFault::Undecodable | TextFault::Garbled) => id == "invalid_text",
+        None => false,
     };
     let all = ok(measured).count() as u64;
-    let faulty = ok(measured).filter(|timeline| timeline.text_fault == Some(fault)).count() as u64;
+    let faulty = ok(measured).filter(is_faulty).count() as u64;
     let text = format!("{faulty} of {all} answers {words}");
     (ends_by_itself(step) && share(faulty, all) > limit).then(|| Reason::new(id, text))
 }

@@ -31,11 +31,15 @@ pub const REPEATS_RATIO_LIMIT: f64 = 0.25;
 /// More than this share of texts that hold what could not be decoded makes it invalid.
 pub const UNDECODABLE_RATIO_LIMIT: f64 = 0.05;
 /// A request is late when it is sent so many milliseconds after it was due,
-pub const LATE_MS: f64 = 20.0;
+pub const LATE_MS: f64 = 50.0;
 /// and this share of the median time of a request;
 pub const LATE_OF_E2E: f64 = 0.05;
 /// more than this share of them makes the step invalid.
 pub const LATE_RATIO_LIMIT: f64 = 0.10;
+/// The load's own thread may be busy for this share of the measured time,
+pub const BUSY_RATIO_LIMIT: f64 = 0.95;
+/// if that is at least so many seconds.
+pub const BUSY_OF_S: f64 = 1.0;
 /// At a concurrency above 1, less than this share of the run under full load makes it invalid,
 pub const LEAST_FULL_LOAD_RATIO: f64 = 0.25;
 /// and less than this one is a warning.
@@ -78,15 +82,19 @@ pub const STEP_REASONS: &[Rule] = &[
     rule("not_streamed", "more than 10 % of the answers of several tokens came at once"),
     rule(
         "repetition",
-        "more than 25 % of the answers were cut off while they repeated the same bytes: at least 4 rounds, 200 bytes, up to the end; not where they were forced past their end (`output: {exact: N}`)",
+        "more than 25 % of the answers repeat the same bytes up to their end: at least 150 bytes, and 4 rounds where a limit cut them off, else 8; not where they were forced past their end (`output: {exact: N}`)",
     ),
     rule(
         "invalid_text",
-        "more than 5 % of the answers hold U+FFFD (but for half a character where the limit cut them off); not where they were forced past their end",
+        "more than 5 % of the answers hold U+FFFD (but for half a character where the limit cut them off), or are, in 40 characters or more, less than 40 % letters and digits; not where they were forced past their end",
     ),
     rule(
         "client_late",
-        "more than 10 % of the requests were sent more than 20 ms, and more than 5 % of the median E2E, after they were due; what opening a connection took is not counted",
+        "more than 10 % of the requests were sent more than 50 ms, and more than 5 % of the median E2E, after they were due; what opening a connection took is not counted",
+    ),
+    rule(
+        "client_at_ceiling",
+        "the load's own thread was busy for more than 95 % of the measured time (of a second or more): it, and not the server, was measured",
     ),
     rule("short_plateau", "at a concurrency above 1, less than 25 % of the run was under full load"),
     rule("too_few_samples", "fewer than 16 requests ended `ok`"),
@@ -163,6 +171,7 @@ mod tests {
             ("invalid_text", percent(UNDECODABLE_RATIO_LIMIT)),
             ("client_late", percent(LATE_RATIO_LIMIT)),
             ("client_late", format!("{LATE_MS:.0} ms")),
+            ("client_at_ceiling", percent(BUSY_RATIO_LIMIT)),
             ("short_plateau", percent(LEAST_FULL_LOAD_RATIO)),
             ("too_few_samples", LEAST_REQUESTS.to_string()),
             ("cache_hits", percent(CACHED_RATIO_LIMIT)),

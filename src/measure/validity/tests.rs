@@ -227,10 +227,23 @@ fn a_client_that_does_not_keep_up_is_no_measure_of_a_server() {
     };
     assert_eq!(ids(&with(late(2, 100))), [""; 0]);
     assert_eq!(ids(&with(late(3, 100))), ["client_late"]);
-    assert_eq!(ids(&with(late(19, 40))), [""; 0], "less than 5 % of a request's 900 ms");
+    assert_eq!(ids(&with(late(19, 50))), [""; 0], "as much as is allowed");
     let mut opened = late(19, 100);
     opened.iter_mut().for_each(|timeline| timeline.connect = Some(1));
     assert_eq!(ids(&with(opened)), [""; 0], "the server does not keep connections");
+}
+
+#[test]
+fn a_client_without_time_left_measures_itself() {
+    let busy = |ms: u64, of_ms: u64| Measured {
+        cpu: Some(ms * 1_000_000),
+        began: 0,
+        ended: of_ms * 1_000_000,
+        ..with(clean())
+    };
+    assert_eq!(ids(&busy(9_600, 10_000)), ["client_at_ceiling"]);
+    assert_eq!(ids(&busy(9_400, 10_000)), [""; 0]);
+    assert_eq!(ids(&busy(960, 999)), [""; 0], "too short to tell");
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub(crate) static PROFILE: Struct = Struct {
         Field::new("suspect", Shape::Struct(&SUSPECT), "{restarts: 1, control: baseline}", "What a suspicious result sets off."),
         Field::new("share", Shape::Switch, "true", "Measure without the lock that keeps a host to one measurement at a time; the record says so.").default("false"),
         Field::new("hooks", Shape::Struct(&HOOKS), "{before_launch: [./drop-caches.sh]}", "Commands of your own around the stages; they are logged, and one that fails ends the run."),
-        Field::new("quality", Shape::Struct(&QUALITY), "{file: known-answers.jsonl}", "Known answers to check the server with."),
+        Field::new("quality", Shape::Struct(&QUALITY), "{file: known-answers.jsonl}", "Known answers: questions that are asked one by one at temperature 0 before the first step and after the last. A wrong answer makes the run invalid; one without `expect` is only held against itself, and a change is a warning."),
     ],
 };
 
@@ -161,7 +161,7 @@ static QUALITY: Struct = Struct {
         "file",
         PATH,
         "known-answers.jsonl",
-        "A JSONL file of prompts with what their answers must be.",
+        "A JSONL file of questions: in each line an object with `prompt` and, as a rule, `expect`, a regular expression that the answer must hold; `id` and `max_tokens` (64) may be there too.",
     )
     .required()],
 };

@@ -28,7 +28,10 @@ Every option can also be given by the environment, as SERVER_<NAME> (SERVER_STAR
   --token-pace S        between two tokens                                                   [0.01]
   --stop-after N        tokens after which the model would stop                              [1000000]
   --text KIND           words | reasoning (reasoning_content) | reasoning-key (reasoning) | empty | invalid (no UTF-8) |
-                        replacement (U+FFFD only) | json (broken JSON)                       [words]
+                        replacement (U+FFFD only) | json (broken JSON) | loop (the same)     [words]
+  --sick-after N        from answer N (from 1) on its text is `replacement`
+  --pages FILE          a JSON object of paths and what GET answers there
+  --say TEXT            a line for its log with each answer
   --no-usage            never says `usage`
   --status N            answers requests with this HTTP status and an error body
   --pid-dir DIR         writes a file named by pid for itself and each worker
@@ -78,6 +81,9 @@ def options():
     add("token-pace", 0.01, float)
     add("stop-after", 1000000, int)
     add("text", "words")
+    add("sick-after", kind=int)
+    add("pages")
+    add("say")
     add("no-usage", flag=True)
     add("status", kind=int)
     add("pid-dir")
@@ -148,8 +154,9 @@ class State:
 
 
 def text_of(kind, index):
-    word = WORDS[index % len(WORDS)] + " "
-    return {"empty": "", "replacement": "\ufffd"}.get(kind, word)
+    # Never the same ten words again: a text that repeats itself is a fault.
+    word = WORDS[index % len(WORDS)] + (str(index // len(WORDS)) if index >= len(WORDS) else "") + " "
+    return {"empty": "", "replacement": "\ufffd ", "loop": "round and "}.get(kind, word)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -186,6 +193,8 @@ class Handler(BaseHTTPRequestHandler):
             self.answer(200, {"object": "list", "data": [{"id": name, "object": "model", "owned_by": "test"}]})
         elif self.path == "/ledger":
             self.answer(200, self.state.ledger)
+        elif args.pages and self.path in (pages := json.load(open(args.pages))):
+            self.answer(200, pages[self.path])
         else:
             self.answer(404, {"error": {"message": "Not Found", "code": 404}})
 
@@ -210,6 +219,8 @@ class Handler(BaseHTTPRequestHandler):
         finish = "length"
         if not asked.get("ignore_eos") and args.stop_after < tokens:
             tokens, finish = args.stop_after, "stop"
+        if args.say:
+            log(args.say)
         made = Answer(self, asked, number, tokens, finish)
         chunks = made.stream() if asked.get("stream") else made.whole()
         with state.lock:
@@ -228,6 +239,8 @@ class Answer:
         self.handler, self.asked, self.number = handler, asked, number
         self.tokens, self.finish = tokens, finish
         self.args = handler.state.args
+        sick = self.args.sick_after is not None and number >= self.args.sick_after
+        self.kind = "replacement" if sick else self.args.text
         self.chat = handler.path.endswith("chat/completions")
         prompt = asked.get("prompt") or " ".join(str(m.get("content")) for m in asked.get("messages", []))
         self.prompt_tokens = max(1, len(str(prompt).split()))
@@ -250,7 +263,7 @@ class Answer:
 
     def whole(self):
         time.sleep(self.args.first_token + self.args.token_pace * max(0, self.tokens - 1))
-        text = "".join(text_of(self.args.text, index) for index in range(self.tokens))
+        text = "".join(text_of(self.kind, index) for index in range(self.tokens))
         choice = {"index": 0, "finish_reason": self.finish}
         if self.chat:
             choice["message"] = {"role": "assistant", "content": None}
@@ -271,7 +284,7 @@ class Answer:
             self.send(self.frame([{"index": 0, "delta": {"role": "assistant", "content": None}, "finish_reason": None}]))
         for index in range(self.tokens):
             time.sleep(self.args.first_token if index == 0 else self.args.token_pace)
-            text = text_of(self.args.text, index)
+            text = text_of(self.kind, index)
             choice = {"index": 0, "finish_reason": None}
             choice.update({"delta": self.delta(text)} if self.chat else {"text": text})
             chunks.append([time.monotonic_ns(), 1])

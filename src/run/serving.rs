@@ -1,0 +1,85 @@
+//! The server's log while a step is measured: from the place where it ended when the measurement began.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+
+use crate::gate::LogGrammar;
+use crate::gate::log::{Serving, Splitter};
+use crate::measure::Logged;
+
+/// No more than this is read of one step's log: a server that writes without end is not waited for.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// A server's log and how it is read.
+#[derive(Clone, Copy, Debug)]
+pub struct ServerLog<'a> {
+    /// The file.
+    pub path: &'a Path,
+    /// The engine's rules.
+    pub grammar: &'a LogGrammar,
+}
+
+impl ServerLog<'_> {
+    /// Where it ends now. What is written after this was said later.
+    pub(super) fn end(&self) -> Option<u64> {
+        std::fs::metadata(self.path).ok().map(|file| file.len())
+    }
+
+    /// What it told from a place on. `None` where the engine's log tells nothing of this, or cannot be read.
+    pub(super) fn told(&self, from: Option<u64>) -> Option<Logged> {
+        if self.grammar.serving().is_empty() {
+            return None;
+        }
+        self.read(from?).ok()
+    }
+
+    fn read(&self, from: u64) -> io::Result<Logged> {
+        let mut file = File::open(self.path)?;
+        let mut at = file.seek(SeekFrom::Start(from))?;
+        let (mut splitter, mut serving) = (Splitter::default(), Serving::new(self.grammar));
+        let mut block = vec![0; 64 << 10];
+        loop {
+            let read = file.read(&mut block)?;
+            at += read as u64;
+            splitter.feed(&block[..read], |piece| serving.take(&piece));
+            if read == 0 || at - from > MOST_BYTES {
+                // A line without its end is still being written.
+                return Ok(serving.told());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+    use crate::gate::log::{LogRules, SampleRule};
+
+    #[test]
+    fn only_what_was_said_after_the_mark_counts() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("server.log");
+        let mut rules = LogRules::default();
+        let fields = vec![r"running: (?<running_requests>\d+)".to_owned()];
+        rules.serving.samples = vec![SampleRule { pattern: "Decode".to_owned(), fields }];
+        let grammar = LogGrammar::new(&rules).unwrap();
+        let log = ServerLog { path: &path, grammar: &grammar };
+        assert_eq!(log.end(), None);
+        std::fs::write(&path, "Decode running: 99\n").unwrap();
+        let mark = log.end();
+        let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+        file.write_all(b"Decode running: 3\nDecode running: 5\nDecode running: 7").unwrap();
+        let told = log.told(mark).unwrap();
+        assert_eq!((told.samples, told.most_running), (2, Some(5)));
+        assert_eq!(log.told(None), None);
+        let silent = LogGrammar::new(&LogRules::default()).unwrap();
+        assert_eq!(
+            ServerLog { path: &path, grammar: &silent }.told(mark),
+            None,
+            "this engine's log tells nothing of it"
+        );
+    }
+}
