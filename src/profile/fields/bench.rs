@@ -164,9 +164,9 @@ pub(crate) static BENCH: Struct = Struct {
             "warmup",
             Shape::Whole(0, 1 << 53),
             "4",
-            "Requests that are sent before at the same load, and not counted.",
+            "Exactly so many requests are sent before at the same load, and not counted.",
         )
-        .derived("the step's own choice"),
+        .derived("until two windows of the same requests agree within 3 % and nothing compiles, at most 2 minutes"),
         Field::new(
             "goodput",
             Shape::Struct(&GOODPUT),
