@@ -79,7 +79,7 @@ pub(crate) fn run(args: FetchArgs, _global: &Global) -> Outcome {
             return Ok(exit);
         }
     };
-    let fetched = describe(&profile, found).map_err(own)?;
+    let fetched = describe(&profile, *found).map_err(own)?;
     if json {
         out::line(serde_json::to_string_pretty(&fetched).map_err(own)?);
     } else {
@@ -89,7 +89,7 @@ pub(crate) fn run(args: FetchArgs, _global: &Global) -> Outcome {
 }
 
 enum Ended {
-    Done(Result<Found, Box<PreflightError>>),
+    Done(Result<Box<Found>, Box<PreflightError>>),
     Signal(Exit),
 }
 
@@ -104,7 +104,7 @@ async fn interruptible(
     let envs = work.envs();
     Ok(tokio::select! {
         found = preflight::look_without_port(profile, engine, &envs, screen) => {
-            Ended::Done(found.map_err(Box::new))
+            Ended::Done(found.map(Box::new).map_err(Box::new))
         }
         _ = interrupt.recv() => Ended::Signal(Exit::Interrupted),
         _ = terminate.recv() => Ended::Signal(Exit::Terminated),

@@ -97,7 +97,7 @@ pub(crate) fn run(args: RunArgs, global: &Global) -> Outcome {
     if let Some(text) = resumed {
         let begun = match resume::open(&text, &work, global, &clock)? {
             resume::Found::Open(begun) => *begun,
-            resume::Found::Complete(record, short) => return Ok(ending(&record, &short, None, &tell)?),
+            resume::Found::Complete(record, short) => return ending(&record, &short, None, &tell),
         };
         return story(begun, How { source: Source::Start, after, against, displace }, &work, &clock, &tell);
     }

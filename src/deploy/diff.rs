@@ -33,10 +33,12 @@ pub fn unified(before: &str, after: &str, before_name: &str, after_name: &str) -
     text
 }
 
+/// Whether a line is only on one side.
+type Side = fn(&Line<'_>) -> bool;
+
 fn hunk(lines: &[Line<'_>], from: usize, to: usize, text: &mut String) {
-    let count = |lines: &[Line<'_>], other: fn(&Line<'_>) -> bool| lines.iter().filter(|line| !other(line)).count();
-    let (came, gone): (fn(&Line<'_>) -> bool, fn(&Line<'_>) -> bool) =
-        (|line| matches!(line, Line::Came(_)), |line| matches!(line, Line::Gone(_)));
+    let count = |lines: &[Line<'_>], other: Side| lines.iter().filter(|line| !other(line)).count();
+    let (came, gone): (Side, Side) = (|line| matches!(line, Line::Came(_)), |line| matches!(line, Line::Gone(_)));
     let range = |other| {
         let length = count(&lines[from..to], other);
         let start = count(&lines[..from], other) + usize::from(length > 0);

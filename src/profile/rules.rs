@@ -95,15 +95,17 @@ impl<'a> Rules<'a> {
             slips.extend(names.filter_map(|name| Some((word.place, name, nearest(name, known)?))));
         }
         let port = self.root.text_at(&["port"]);
-        if !told && slips.is_empty() && port.is_none_or(|port| port == "auto") {
-            if let Some(place) = self.key_place(&["engine", "command"]) {
-                self.contradiction(
-                    "orch chooses the port, and no word of `engine.command` holds `{port}`",
-                    place,
-                    "is not told its port",
-                    "add it, such as `--port, \"{port}\"`, or set `port` to the number that the program listens on",
-                );
-            }
+        if !told
+            && slips.is_empty()
+            && port.is_none_or(|port| port == "auto")
+            && let Some(place) = self.key_place(&["engine", "command"])
+        {
+            self.contradiction(
+                "orch chooses the port, and no word of `engine.command` holds `{port}`",
+                place,
+                "is not told its port",
+                "add it, such as `--port, \"{port}\"`, or set `port` to the number that the program listens on",
+            );
         }
         for (place, name, meant) in slips {
             self.faults.push(

@@ -157,7 +157,7 @@ fn a_stand_in_container_that_ran_out_of_memory_says_so_and_a_strangers_container
     assert_eq!((&failure["stage"], &failure["kind"]), (&json!("server"), &json!("oom_host")), "{failure:#}");
     assert!(failure["text"].as_str().unwrap().contains("OOMKilled"), "{failure:#}");
     engine.run(&["stop", "--all"]).expect(0);
-    assert_eq!(engine.containers(), [stranger.clone()]);
+    assert_eq!(engine.containers(), std::slice::from_ref(&stranger));
     assert!(engine.docker(&["inspect", &stranger]).stdout.contains("\"Running\": true"));
 }
 

@@ -326,6 +326,9 @@ impl Drop for Decoy {
     }
 }
 
+/// A cell by row and column, and how it came out.
+type Judged<'a> = (usize, usize, Result<Option<&'a str>, String>);
+
 #[test]
 fn whatever_is_killed_the_record_is_true_and_nothing_is_left() {
     let began = Instant::now();
@@ -335,7 +338,7 @@ fn whatever_is_killed_the_record_is_true_and_nothing_is_left() {
     let cells: Vec<(usize, usize)> =
         (0..moments.len()).flat_map(|row| (0..KILLS.len()).map(move |at| (row, at))).collect();
     let next = AtomicUsize::new(0);
-    let results: Mutex<Vec<(usize, usize, Result<Option<&str>, String>)>> = Mutex::new(Vec::new());
+    let results: Mutex<Vec<Judged<'_>>> = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..6 {
             scope.spawn(|| {
