@@ -285,7 +285,10 @@ impl Running {
         line.write_all((lines.join("\n") + "\n").as_bytes())?;
         self.lines.push(line);
         // One that forks is a helper or an orphan: it is nobody's any more.
-        if !order.fork {
+        if order.fork {
+            // Its own end is its task.
+            self.expected.push(pid);
+        } else {
             self.workers.push(Worker { title: title.to_owned(), rank: rank_of(title), pid });
         }
         Ok(())

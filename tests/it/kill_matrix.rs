@@ -40,24 +40,8 @@ const LAST: [&str; 2] = ["judged", "run_ended"];
 /// A fast profile with two steps, so that a first one is finished when the second is killed.
 fn profile(home: &Home, port: u16) -> PathBuf {
     let scenario = "{seed: 1, ranks: 2, startup: {weights: 100ms, graph_capture: 100ms}, speed: {ttft: 4ms, step: 2ms}, \
-                    processes: {rename: all, ignore_term: true, helper: true, leftovers: true}}";
-    let engine = match std::env::var("DEV_SIM") {
-        Ok(sim) if sim == "py" => {
-            let server = crate::launching::script();
-            format!(
-                "engine: {{kind: command, command: [python3, {}, --port, '{{port}}', --model, simulated, --workers, '2', --worker-kind, orphan, --workers-outlive], ready: {{http: /health}}}}\nmodel: {{path: simulated, served_name: simulated}}",
-                server.display()
-            )
-        }
-        Ok(sim) => {
-            let file = home.write("scenario.yaml", scenario);
-            format!(
-                "engine: {{kind: command, command: [{sim}, sim, --scenario, {}, --port, '{{port}}'], ready: {{http: /health}}}}\nmodel: {{path: simulated, served_name: simulated}}",
-                file.display()
-            )
-        }
-        Err(_) => format!("engine: {{kind: sim, as: sglang, scenario: {scenario}}}"),
-    };
+                    processes: {rename: all, orphan: true, ignore_term: true, helper: true, leftovers: true}}";
+    let engine = format!("engine: {{kind: sim, as: sglang, scenario: {scenario}}}");
     let step = "use: chat, concurrency: 4, requests: 24, output_tokens: 4, warmup: 4";
     home.write(
         "profiles/matrix.yaml",

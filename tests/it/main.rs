@@ -4,6 +4,7 @@
 mod architecture;
 mod bad_profiles;
 mod bench_a_running_server;
+mod broken_places;
 mod built;
 mod check_profiles;
 mod compare_with_baseline;
@@ -18,6 +19,7 @@ mod keep_and_resume;
 mod kill_matrix;
 mod known_answer;
 mod launching;
+mod leftovers;
 mod load_a_server;
 mod messages;
 mod never_ready;

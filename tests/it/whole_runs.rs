@@ -42,7 +42,11 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(home: &Home, profile: &Path) -> Self {
-        let mut command: Command = home.orch(&["run", profile.to_str().unwrap(), "--events"]);
+        Running::of(home.orch(&["run", profile.to_str().unwrap(), "--events"]))
+    }
+
+    /// A command that prints events.
+    pub(crate) fn of(mut command: Command) -> Self {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let events = BufReader::new(child.stdout.take().unwrap());
         Running { child, events }
