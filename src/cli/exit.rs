@@ -76,6 +76,12 @@ impl Failure {
         Failure { exit, report: error.into() }
     }
 
+    /// Ends because orch could not set itself up: threads, timers, signals. It is nearly always a limit.
+    pub fn start(error: std::io::Error) -> Self {
+        let help = "`ulimit -n` and `ulimit -u` say how many files and threads this user may have";
+        Failure::new(Exit::Own, miette::miette!(help = help, "cannot set up orch's own threads and timers: {error}"))
+    }
+
     /// Ends as a fault of orch's own.
     pub fn own(error: impl std::error::Error + Send + Sync + 'static) -> Self {
         Failure::new(Exit::Own, miette::Report::msg(error.to_string()))

@@ -155,7 +155,7 @@ fn story(begun: Begun<'_>, how: How, work: &WorkFolder, clock: &Clock, tell: &Te
     restore::catch_up(work, &orch)?;
     let usual = usual(&store, &loaded.profile);
     let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(Failure::own)?;
+        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(Failure::start)?;
     // Before there is anything to be kept: a signal from here on ends the run in order, with a record that says so.
     let server: Arc<OnceLock<Hurry>> = Arc::default();
     let hurry = server.clone();
@@ -166,7 +166,7 @@ fn story(begun: Begun<'_>, how: How, work: &WorkFolder, clock: &Clock, tell: &Te
             }
         })
     };
-    let interrupt = runtime.block_on(listening).map_err(Failure::own)?;
+    let interrupt = runtime.block_on(listening).map_err(Failure::start)?;
     let (folder, from) = folder(&loaded)?;
     // Where its folder is, for whoever asks without saying `--results`. Without it nothing is lost but that.
     let _ = work.remember_run(folder.id().as_str(), folder.path());

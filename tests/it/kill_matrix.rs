@@ -38,7 +38,7 @@ const KILLS: [(Kill, &str); 4] = [
 const LAST: [&str; 2] = ["judged", "run_ended"];
 
 /// A fast profile with two steps, so that a first one is finished when the second is killed.
-fn profile(home: &Home, port: u16) -> PathBuf {
+fn profile(home: &Home) -> PathBuf {
     let scenario = "{seed: 1, ranks: 2, startup: {weights: 100ms, graph_capture: 100ms}, speed: {ttft: 4ms, step: 2ms}, \
                     processes: {rename: all, orphan: true, ignore_term: true, helper: true, leftovers: true}}";
     let engine = format!("engine: {{kind: sim, as: sglang, scenario: {scenario}}}");
@@ -46,7 +46,7 @@ fn profile(home: &Home, port: u16) -> PathBuf {
     home.write(
         "profiles/matrix.yaml",
         &format!(
-            "port: {port}\n{engine}\nlaunch: {{abandon: 10m}}\n\
+            "port: auto\n{engine}\nlaunch: {{abandon: 10m}}\n\
              bench:\n  first: {{{step}}}\n  second: {{{step}, seed: 2}}\n"
         ),
     )
@@ -165,7 +165,7 @@ fn shown(home: &Home) -> Value {
 /// What a cell must come to. `None` where there is nothing that could be killed.
 fn cell(kind: &str, nth: usize, kill: Kill) -> Option<&'static str> {
     let home = Home::new();
-    let file = profile(&home, free_port());
+    let file = profile(&home);
     let file = file.to_str().unwrap();
     let mut run = Watched::start(&home, &["run", file]);
     let so_far = run.until(kind, nth)?;
@@ -266,7 +266,7 @@ fn cell(kind: &str, nth: usize, kill: Kill) -> Option<&'static str> {
 /// The moments of a run: each kind that it writes at its first line, and what is between the two steps.
 fn moments() -> Vec<(String, usize)> {
     let home = Home::new();
-    let file = profile(&home, free_port());
+    let file = profile(&home);
     let ran = home.run(&["run", file.to_str().unwrap()]);
     assert!(matches!(ran.code, 0 | 5), "{ran:#?}");
     assert_eq!(home.record()["complete"], true);
