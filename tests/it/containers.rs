@@ -128,7 +128,8 @@ fn a_server_in_a_stand_in_container_is_fetched_measured_and_removed() {
     assert!(std::fs::read_to_string(folder.join("server.log")).unwrap().contains("model loaded"));
     for entry in std::fs::read_dir(&folder).unwrap() {
         let path = entry.unwrap().path();
-        let text = std::fs::read(&path).unwrap();
+        // A link to what is gone with the server has nothing to show.
+        let Ok(text) = std::fs::read(&path) else { continue };
         assert!(!String::from_utf8_lossy(&text).contains("s3cret-value"), "{}", path.display());
     }
     assert!(!format!("{calls:?}").contains("s3cret-value"));
@@ -181,8 +182,10 @@ fn a_killed_run_leaves_a_stand_in_container_that_ps_shows_and_stop_removes() {
     child.wait().unwrap();
     // The supervisor and the client go too: what is left is the container alone.
     let listed: Vec<Value> = serde_json::from_str(&engine.run(&["ps", "--json"]).stdout).unwrap();
-    for key in ["supervisor_pid", "pid"] {
-        crate::launching::kill(listed[0][key].as_u64().unwrap(), nix::sys::signal::Signal::SIGKILL);
+    for pid in ["supervisor_pid", "pid"].into_iter().filter_map(|key| listed[0][key].as_u64()) {
+        // The second may have ended with the first.
+        let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap());
+        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
     }
     let listed: Vec<Value> = serde_json::from_str(&engine.run(&["ps", "--json"]).stdout).unwrap();
     assert_eq!(listed[0]["state"], "orphan", "{listed:#?}");

@@ -47,7 +47,7 @@ static LAUNCH: Struct = Struct {
             "via",
             VIA,
             "{docker: {image: \"lmsysorg/sglang:v0.5.9\"}}",
-            "What starts the server: a process under orch's supervisor, a container, or a unit.",
+            "What starts the server: a process under orch's supervisor, a container, or a unit, which only `orch up` does.",
         )
         .default("process"),
         Field::new(
@@ -78,7 +78,7 @@ static DOCKER: Struct = Struct {
     name: "launch.via.docker",
     fields: &[
         Field::new("image", FILLED, "\"lmsysorg/sglang:v0.5.9\"", "Its image.").required(),
-        Field::new("options", Shape::List(&FREE), "[--shm-size=32g]", "Words for `docker run`.").default("[]"),
+        Field::new("options", Shape::List(&FREE), "[--shm-size=32g]", "Words for `docker run`; what orch gives otherwise (`--shm-size`, `--gpus`, `--user`, …) is left out where they give it.").default("[]"),
     ],
 };
 
