@@ -37,11 +37,10 @@ pub(crate) fn run(args: PsArgs, _global: &Global) -> Outcome {
     if !others.is_empty() {
         out::line(standing::table(&others));
     }
-    if shown.is_empty() && !others.is_empty() {
-    } else if shown.is_empty() {
-        out::line("nothing of orch runs here");
-    } else {
+    if !shown.is_empty() {
         out::line(table(&shown, Timestamp::now()));
+    } else if others.is_empty() {
+        out::line("nothing of orch runs here");
     }
     if !all && count > 0 {
         let what = if count == 1 { "server has ended and its run" } else { "servers have ended and their runs" };

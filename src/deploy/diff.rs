@@ -33,18 +33,22 @@ pub fn unified(before: &str, after: &str, before_name: &str, after_name: &str) -
     text
 }
 
-/// Whether a line is only on one side.
-type Side = fn(&Line<'_>) -> bool;
-
 fn hunk(lines: &[Line<'_>], from: usize, to: usize, text: &mut String) {
-    let count = |lines: &[Line<'_>], other: Side| lines.iter().filter(|line| !other(line)).count();
-    let (came, gone): (Side, Side) = (|line| matches!(line, Line::Came(_)), |line| matches!(line, Line::Gone(_)));
-    let range = |other| {
-        let length = count(&lines[from..to], other);
-        let start = count(&lines[..from], other) + usize::from(length > 0);
+    // Of the text before are all lines but those that came, of the one after all but those that are gone.
+    let count = |lines: &[Line<'_>], after: bool| {
+        let of_it = |line: &&Line<'_>| match line {
+            Line::Same(_) => true,
+            Line::Came(_) => after,
+            Line::Gone(_) => !after,
+        };
+        lines.iter().filter(of_it).count()
+    };
+    let range = |after: bool| {
+        let length = count(&lines[from..to], after);
+        let start = count(&lines[..from], after) + usize::from(length > 0);
         if length == 1 { start.to_string() } else { format!("{start},{length}") }
     };
-    text.push_str(&format!("@@ -{} +{} @@\n", range(came), range(gone)));
+    text.push_str(&format!("@@ -{} +{} @@\n", range(false), range(true)));
     for line in &lines[from..to] {
         let (mark, line) = match line {
             Line::Same(line) => (' ', line),

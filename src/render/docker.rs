@@ -196,7 +196,9 @@ pub fn words(rank: &Rank, container: &Container) -> Vec<String> {
         let (path, mode) = (mount.path.display(), if mount.writable { "" } else { ":ro" });
         words.always("--volume", Some(&format!("{path}:{path}{mode}")));
     }
-    for (name, value) in &rank.env {
+    // In a container that sees only some of the host's GPUs they are counted anew.
+    let chosen = matches!(container.gpus, Gpus::These(_) | Gpus::Cdi(_));
+    for (name, value) in rank.env.iter().filter(|(name, _)| !chosen || *name != "CUDA_VISIBLE_DEVICES") {
         words.always("--env", Some(&format!("{name}={value}")));
     }
     container.inherited.iter().for_each(|name| words.always("--env", Some(name)));
@@ -277,7 +279,7 @@ mod tests {
         Rank {
             node: "local".into(),
             argv: words.iter().map(|word| (*word).to_owned()).collect(),
-            env: [("A".to_owned(), "b c".to_owned())].into(),
+            env: [("A", "b c"), ("CUDA_VISIBLE_DEVICES", "2,3")].map(|(a, b)| (a.to_owned(), b.to_owned())).into(),
             secrets: vec!["HF_TOKEN".into()],
             files: Vec::new(),
             head: true,

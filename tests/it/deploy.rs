@@ -148,6 +148,41 @@ fn a_profile_is_deployed_replaced_and_put_back_when_it_is_worse() {
     stranger.assert_untouched();
 }
 
+/// A profile whose server is the simulated engine, at this speed: renamed and forked as the real ones are.
+fn simulated(home: &Home, port: u16, step: &str) -> String {
+    let path = home.write(
+        "profiles/simulated.yaml",
+        &format!(
+            "port: {port}\nengine: {{kind: sim, as: sglang, scenario: {{seed: 1, speed: {{ttft: 20ms, step: {step}}}}}}}\n\
+             bench: {{only: {{use: chat-mix, concurrency: 2, requests: 32, output_tokens: 12}}}}\n\
+             tolerance: {TOLERANCE}\n"
+        ),
+    );
+    path.to_str().unwrap().to_owned()
+}
+
+#[test]
+fn a_simulated_engine_that_got_slower_is_replaced_by_the_one_before() {
+    let home = Home::new();
+    let mut stranger = Stranger::start();
+    let port = free_port();
+    let profile = simulated(&home, port, "4ms");
+    home.run(&["run", &profile]).expect(0);
+    home.run(&["baseline", "set"]).expect(0);
+    up(&home, &[&profile]).expect(0);
+    let before = home.ps()[0]["command"].clone();
+    let profile = simulated(&home, port, "60ms");
+    let worse = up(&home, &[&profile]).expect(6);
+    assert!(worse.stdout.contains("the old one is put back") && outage_s(&worse) > 0.0, "{}", worse.stdout);
+    assert_eq!(home.record()["engine"]["simulated"], true);
+    let listed = home.ps();
+    assert_eq!((listed.len(), &listed[0]["command"]), (1, &before));
+    assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_ok());
+    home.run(&["down", "simulated"]).expect(0);
+    assert!(std::net::TcpStream::connect(("127.0.0.1", port)).is_err());
+    stranger.assert_untouched();
+}
+
 #[test]
 fn an_up_that_is_killed_half_way_ends_with_the_old_one_serving() {
     let home = Home::new();
