@@ -68,7 +68,7 @@ impl Engine {
                 "port: {port}\nengine: {{kind: command, command: [{python}, {}, --port, '{{port}}', {options}], ready: {{http: /health}}}}\n\
                  model: {{path: tiny, served_name: tiny}}\nsecrets: [TOKEN]\n\
                  launch: {{via: {{docker: {{image: 'engine:v1', options: ['--memory=2g']}}}}}}\n\
-                 bench: {{only: {{use: chat-mix, concurrency: 2, requests: 16, output_tokens: 4}}}}\ntolerance: {}\n",
+                 bench: {{only: {{use: chat-mix, concurrency: 2, requests: 16, output_tokens: 12}}}}\ntolerance: {}\n",
                 server.display(),
                 crate::deploy::TOLERANCE
             ),
@@ -102,7 +102,7 @@ pub(crate) fn with_stand_ins(command: &mut Command, engine: &Path) {
 #[test]
 fn a_server_in_a_stand_in_container_is_fetched_measured_and_removed() {
     let engine = Engine::new();
-    let profile = engine.profile("boxed", free_port(), "");
+    let profile = engine.profile("boxed", free_port(), crate::deploy::GOOD);
     let ran = engine.run(&["run", &profile]).expect(0);
     assert!(ran.stdout.contains("engine@sha256:d00d"), "{}", ran.stdout);
     let record = engine.home.record();

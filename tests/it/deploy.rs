@@ -30,7 +30,7 @@ pub(crate) fn write_profile(home: &Home, port: u16, options: &str, more: &str) -
 pub(crate) const TOLERANCE: &str = "{output_tokens_per_s: 60%, decode_tokens_per_s_per_user: 60%, ttft_ms.p50: {absolute: 900ms}, \
                                     tpot_ms.p50: {absolute: 15ms}, e2e_ms.p50: {absolute: 900ms}, startup_s: {absolute: 120s}}";
 
-pub(crate) const GOOD: &str = "--token-pace, '0.004'";
+pub(crate) const GOOD: &str = "--token-pace, '0.012'";
 pub(crate) const SLOW: &str = "--token-pace, '0.06'";
 
 /// Whether the server on this port generates, and how many requests it has answered so far.
@@ -102,7 +102,7 @@ fn a_profile_is_deployed_replaced_and_put_back_when_it_is_worse() {
 
     // The first time there is nothing to replace, and so no outage.
     let first = up(&home, &[&profile]).expect(0);
-    assert!(first.stdout.contains("no outage") && first.stdout.contains("+  --token-pace 0.004"), "{}", first.stdout);
+    assert!(first.stdout.contains("no outage") && first.stdout.contains("+  --token-pace 0.012"), "{}", first.stdout);
     assert!(ledger(port).is_some());
     let before = served_by(&home);
 
@@ -115,7 +115,7 @@ fn a_profile_is_deployed_replaced_and_put_back_when_it_is_worse() {
     let profile = write_profile(&home, port, SLOW, "");
     let dry = up(&home, &[&profile, "--dry-run"]).expect(0);
     assert!(
-        dry.stdout.contains("-  --token-pace 0.004\n") && dry.stdout.contains("+  --token-pace 0.06\n"),
+        dry.stdout.contains("-  --token-pace 0.012\n") && dry.stdout.contains("+  --token-pace 0.06\n"),
         "{}",
         dry.stdout
     );
@@ -124,7 +124,7 @@ fn a_profile_is_deployed_replaced_and_put_back_when_it_is_worse() {
     assert!(worse.stdout.contains("REGRESSED") && worse.stdout.contains("the old one is put back"), "{}", worse.stdout);
     assert!(outage_s(&worse) > 0.0);
     assert_eq!(home.record()["verdict"]["kind"], "regressed");
-    assert!(served_by(&home).contains("0.004"), "{}", served_by(&home));
+    assert!(served_by(&home).contains("0.012"), "{}", served_by(&home));
     assert_eq!(ledger(port), Some(1), "the old one, started again, has answered its gate alone");
 
     // A server that never starts is put back as well.
@@ -132,10 +132,10 @@ fn a_profile_is_deployed_replaced_and_put_back_when_it_is_worse() {
     let failed = up(&home, &[&profile]).expect(4);
     assert!(failed.stdout.contains("the old one is put back"), "{}", failed.stdout);
     assert!(outage_s(&failed) > 0.0);
-    assert!(served_by(&home).contains("0.004"));
+    assert!(served_by(&home).contains("0.012"));
 
     // As good: it stays.
-    let profile = write_profile(&home, port, "--token-pace, '0.004', --first-token, '0.0101'", "");
+    let profile = write_profile(&home, port, "--token-pace, '0.012', --first-token, '0.0101'", "");
     let good = up(&home, &[&profile]).expect(0);
     assert!(outage_s(&good) > 0.0, "{}", good.stdout);
     assert!(served_by(&home).contains("0.0101"));
