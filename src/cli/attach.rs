@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
+use tokio::signal::unix::{SignalKind, signal};
+
 use super::locate::{self, Located};
 use super::screen::{LIVE_INTERVAL, Screen, Stream};
 use super::{Exit, Failure, Global, Outcome, out, records};
@@ -44,8 +46,8 @@ async fn watch(located: &Located, work: &WorkFolder, events: bool, detail: bool)
     let path = store.run_path(id).join("journal.jsonl");
     let mut shown = Shown { view: View::new(screen.width(), Usual::default(), detail), next: 0, events, last: None };
     let mut tick = tokio::time::interval(LIVE_INTERVAL);
-    let interrupt = tokio::signal::ctrl_c();
-    tokio::pin!(interrupt);
+    // Before the first line is shown: whoever sees one may already want to leave.
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Failure::start)?;
     loop {
         // Before the reading: what it wrote last is read yet.
         let goes_on = store.is_running(id);
@@ -54,7 +56,7 @@ async fn watch(located: &Located, work: &WorkFolder, events: bool, detail: bool)
             break;
         }
         tokio::select! {
-            _ = &mut interrupt => {
+            _ = interrupt.recv() => {
                 screen.end();
                 out::note(format!("the run goes on: orch attach {}", id.short()));
                 return Ok(Exit::Done);
