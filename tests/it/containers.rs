@@ -187,8 +187,11 @@ fn a_killed_run_leaves_a_stand_in_container_that_ps_shows_and_stop_removes() {
         let pid = nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap());
         let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL);
     }
-    let listed: Vec<Value> = serde_json::from_str(&engine.run(&["ps", "--json"]).stdout).unwrap();
-    assert_eq!(listed[0]["state"], "orphan", "{listed:#?}");
+    // They take a moment to be gone; the container stays.
+    crate::launching::until("the orphan", || {
+        let listed: Vec<Value> = serde_json::from_str(&engine.run(&["ps", "--json"]).stdout).unwrap();
+        (listed.first()?["state"] == "orphan").then_some(())
+    });
     engine.run(&["stop", "--all"]).expect(0);
     assert_eq!(engine.containers(), [""; 0]);
 }

@@ -87,7 +87,7 @@ fn a_unit_of_a_stand_in_manager_is_replaced_and_put_back() {
 
     let profile = write_profile(&manager.home, port, SLOW, "secrets: [TOKEN]\n");
     let worse = manager.run(&["up", &profile]).expect(6);
-    assert!(worse.stdout.contains("-  --token-pace 0.012\n+  --token-pace 0.06\n"), "{}", worse.stdout);
+    assert!(worse.stdout.contains("-  --token-pace 0.012\n    +  --token-pace 0.06\n"), "{}", worse.stdout);
     assert!(worse.stdout.contains("the old one is put back") && outage_s(&worse) > 0.0, "{}", worse.stdout);
     assert_eq!(std::fs::read_to_string(&unit).unwrap(), text, "the old unit, to the letter");
     assert_eq!(ledger(port), Some(1));
