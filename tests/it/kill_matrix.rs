@@ -383,7 +383,7 @@ fn thirty_random_moments_on_a_real_engine() {
     let Some(first) = Home::with_engine() else { return };
     let mut decoy = Decoy::start(&first);
     let words = |port: &str| {
-        let bench = "bench={first: {use: chat, concurrency: 2, requests: 16, output_tokens: 4}, \
+        let bench = "bench={single: null, ladder: null, first: {use: chat, concurrency: 2, requests: 16, output_tokens: 4}, \
                      second: {use: chat, concurrency: 2, requests: 16, output_tokens: 4, seed: 2}}";
         ["run", "smollm2", "--set", port, "--set", bench].map(str::to_owned)
     };
