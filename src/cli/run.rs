@@ -53,7 +53,9 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     displace: DisplaceArgs,
     /// Lets the server stay when the run has come to its end
-    #[arg(long, conflicts_with = "attach")]
+    ///
+    /// Not with `--displace`: production comes back to the place that the server would keep.
+    #[arg(long, conflicts_with_all = ["attach", "displace", "force_displace"])]
     keep: bool,
     /// Measures a server that is up: one that a run kept, by its id or the run's short name, or any by its address
     #[arg(long, value_name = "ID|URL")]

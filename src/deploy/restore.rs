@@ -27,7 +27,8 @@ pub struct Restored {
     pub at: Timestamp,
 }
 
-/// Puts right what `key` says, if anything; whoever calls it holds the lock.
+/// Puts right what `record` says; whoever calls it holds the lock. Servers of its run are left as they are: a run ends its
+/// own, and what it deployed is to stay.
 pub async fn restore(
     work: &WorkFolder,
     record: &Undone,
@@ -36,11 +37,6 @@ pub async fn restore(
 ) -> Result<Restored, DeployError> {
     match &record.what {
         What::Production(production) => {
-            // What was measured in its place must be gone first: it has the devices.
-            match launch::stop(work, &Which::One(record.run.clone())).await {
-                Ok(_) | Err(LaunchError::NoSuchServer { .. }) => {}
-                Err(error) => return Err(error.into()),
-            }
             production.start().await?;
             production.gate().await?;
         }
@@ -50,7 +46,8 @@ pub async fn restore(
         }
     }
     let at = Timestamp::now();
-    let outage_s = at.duration_since(record.since).as_secs_f64();
+    // The clock may have been set back since; no time away is shorter than none.
+    let outage_s = at.duration_since(record.since).as_secs_f64().max(0.0);
     Ok(Restored { what: record.what.shown(), run: record.run.clone(), outage_s, at })
 }
 
@@ -81,7 +78,11 @@ async fn act(work: &WorkFolder, key: &str, owner: Option<File>, orch: &Path) -> 
     let path = folder.join(format!("{key}.json"));
     // Somebody else has it in hand, or has put it right.
     let (Some(_owner), Some(mut record)) = (owner, read_json::<Undone>(&path)?) else { return Ok(()) };
-    match restore(work, &record, orch, &Silent).await {
+    let restored = match end_of_run(work, &record).await {
+        Ok(()) => restore(work, &record, orch, &Silent).await,
+        Err(error) => Err(error),
+    };
+    match restored {
         Ok(restored) => {
             write_json(&folder.join(format!("{key}.told")), &restored)?;
             undo::forget(&folder, key)
@@ -91,6 +92,20 @@ async fn act(work: &WorkFolder, key: &str, owner: Option<File>, orch: &Path) -> 
             write_json(&path, &record)?;
             Err(error)
         }
+    }
+}
+
+/// What was measured in the place of production must be gone first: it has the devices. Its run is gone, or it would have
+/// the lock.
+async fn end_of_run(work: &WorkFolder, record: &Undone) -> Result<(), DeployError> {
+    if !matches!(record.what, What::Production(_)) {
+        return Ok(());
+    }
+    let stopped = launch::stop(work, &Which::Unkept(record.run.clone())).await?;
+    let left: Vec<String> = stopped.into_iter().flat_map(|one| one.left).collect();
+    match left.is_empty() {
+        true => Ok(()),
+        false => Err(LaunchError::Supervisor { why: format!("could not end {}", left.join(", ")) }.into()),
     }
 }
 

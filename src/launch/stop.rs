@@ -27,6 +27,8 @@ pub enum Which {
     All,
     /// The one of this id, those of this run, or those of the run with this short name (`r` and four hex digits).
     One(String),
+    /// What is left of a run that is gone: its servers that nobody lets stay. There may be none.
+    Unkept(String),
 }
 
 /// What came of stopping a server.
@@ -229,7 +231,13 @@ fn gone() -> Result<std::fs::File, LaunchError> {
 
 pub(crate) fn resolve(work: &WorkFolder, which: &Which) -> Result<Vec<Folder>, LaunchError> {
     let folders = Folder::all(work)?;
-    let Which::One(id) = which else { return Ok(folders) };
+    let id = match which {
+        Which::All => return Ok(folders),
+        Which::Unkept(run) => {
+            return Ok(folders.into_iter().filter(|one| one.run() == run && !one.has("keep")).collect());
+        }
+        Which::One(id) => id,
+    };
     let fits: Vec<Folder> = folders.iter().filter(|folder| names(id, folder.id())).cloned().collect();
     let mut runs: Vec<String> = fits.iter().map(|folder| folder.run().to_owned()).collect();
     runs.dedup();
@@ -273,6 +281,21 @@ mod tests {
         assert_eq!(stop(&work, &Which::All).await.unwrap(), []);
         let error = stop(&work, &Which::One("r0420".to_owned())).await.unwrap_err();
         assert_eq!(error.to_string(), "no server `r0420` is known here");
+    }
+
+    #[tokio::test]
+    async fn of_a_run_that_is_gone_what_is_to_stay_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let work = WorkFolder::at(folder.path().join("orch")).unwrap();
+        let path = |id: &str| work.servers().join(id);
+        for id in ["a.0001", "a.0002", "b.0003"] {
+            std::fs::create_dir_all(path(id)).unwrap();
+        }
+        std::fs::write(path("a.0002").join("keep"), "").unwrap();
+        let stopped = stop(&work, &Which::Unkept("a".to_owned())).await.unwrap();
+        assert_eq!(stopped.iter().map(|one| one.id.as_str()).collect::<Vec<_>>(), ["a.0001"]);
+        assert!(!path("a.0001").exists() && path("a.0002").exists() && path("b.0003").exists());
+        assert_eq!(stop(&work, &Which::Unkept("never".to_owned())).await.unwrap(), []);
     }
 
     #[tokio::test]

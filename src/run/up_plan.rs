@@ -117,8 +117,6 @@ fn facts(found: Found, job: &Job<'_>, old: Option<&Deployed>, cx: &Context<'_>) 
     let kept = match (job.profile.port, old) {
         (Port::Auto, Some(old)) => Some(old.port),
         (Port::Fixed(port), Some(old)) if port == old.port => Some(port),
-        // What makes room may have it now.
-        (Port::Fixed(port), _) if job.displace.is_some() => Some(port),
         _ => None,
     };
     let Some(port) = kept else { return Ok(preflight::choose_port(found, job.profile, cx.work, log)?) };

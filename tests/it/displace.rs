@@ -152,6 +152,32 @@ fn production_that_may_be_in_use_is_not_stopped() {
     assert!(wrong.stderr.contains("unt"), "{}", wrong.stderr);
 }
 
+#[test]
+fn what_was_deployed_serves_on_when_production_comes_back() {
+    let production = Production::start("unchecked");
+    let mut stranger = Stranger::start();
+    let port = free_port();
+    let profile = write_profile(&production.home, port, GOOD, "");
+    let hosts = production.hosts.to_str().unwrap();
+    let up = production.home.run(&["up", &profile, "--as", "process", "--displace", "--hosts", hosts]).expect(0);
+    assert!(up.stdout.contains("serves at") && flat(&up.stdout).contains("outage "), "{}", up.stdout);
+    assert_eq!(production.acts(), ["start", "stop", "start"]);
+    assert!(ledger(port).is_some(), "the deployment serves");
+    assert_eq!(ledger(production.port), Some(1), "production has proven itself");
+    assert_eq!(production.home.ps().len(), 1);
+    production.home.run(&["down", "serve"]).expect(0);
+    // The very port of production is none to deploy at: production comes back to it.
+    let profile = write_profile(&production.home, production.port, GOOD, "");
+    production.home.run(&["up", &profile, "--as", "process", "--displace", "--hosts", hosts]).expect(3);
+    assert_eq!(production.acts(), ["start", "stop", "start"]);
+    // A measured server cannot stay where production comes back to.
+    for flag in ["--displace", "--force-displace"] {
+        let refused = production.home.run(&["run", &profile, "--keep", flag, "--hosts", hosts]).expect(2);
+        assert!(refused.stderr.contains("--keep") && refused.stderr.contains(flag), "{}", refused.stderr);
+    }
+    stranger.assert_untouched();
+}
+
 const LONG: &str = "bench: {only: {use: chat-mix, concurrency: 2, requests: 1000000, output_tokens: 12}}\n";
 
 fn long_profile(production: &Production) -> String {
