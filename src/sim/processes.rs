@@ -409,6 +409,8 @@ fn close_inherited() {
 /// Files that carry a pid in their names.
 struct Leftovers {
     paths: Vec<PathBuf>,
+    // Open as long as the process lives, as the engines keep theirs mapped.
+    _memory: fs::File,
     _socket: UnixListener,
 }
 
@@ -416,10 +418,11 @@ impl Leftovers {
     fn make(name: &str) -> io::Result<Self> {
         let pid = getpid();
         let memory = PathBuf::from("/dev/shm").join(format!("{name}_{pid}_0"));
-        fs::write(&memory, [0; 4096])?;
+        let mut file = fs::File::create(&memory)?;
+        file.write_all(&[0; 4096])?;
         let socket = std::env::temp_dir().join(format!("{name}_ipc_{pid}.sock"));
         let listener = UnixListener::bind(&socket)?;
-        Ok(Leftovers { paths: vec![memory, socket], _socket: listener })
+        Ok(Leftovers { paths: vec![memory, socket], _memory: file, _socket: listener })
     }
 
     fn remove(self) {

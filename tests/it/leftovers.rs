@@ -25,6 +25,12 @@ fn what_a_killed_engine_leaves_in_memory_is_removed_and_named() {
     let mut running = Running::start(&home, &file);
     running.until("step_began");
     let server = until("the server", || home.ps().into_iter().next());
+    // And one that somebody else names after our server while it lives: the pid in a name proves nothing.
+    let named = PathBuf::from(format!("/dev/shm/strangers_cache_{}", server["pid"]));
+    std::fs::write(&named, "somebody else's").unwrap();
+    // What the server uses is looked at soon after its start.
+    let files = home.state().join("orch/servers").join(server["id"].as_str().unwrap()).join("files.jsonl");
+    until("its files", || std::fs::read_to_string(&files).ok().filter(|text| text.contains("/dev/shm/")));
     kill(server["pid"].as_u64().unwrap(), Signal::SIGKILL);
     running.end().expect(5);
     let left = &home.record()["left"];
@@ -32,8 +38,12 @@ fn what_a_killed_engine_leaves_in_memory_is_removed_and_named() {
         left["removed"].as_array().unwrap().iter().map(|path| path.as_str().unwrap().into()).collect();
     assert!(removed.iter().any(|path| path.starts_with("/dev/shm")), "{left:#}");
     assert!(removed.iter().all(|path| !path.exists()) && !removed.contains(&stranger), "{left:#}");
-    assert!(stranger.exists(), "a stranger's file was removed");
+    assert!(stranger.exists() && named.exists(), "a stranger's file was removed");
+    let told = left["files"].as_array().unwrap().iter().filter_map(|line| line.as_str());
+    let told: Vec<&str> = told.filter(|line| line.starts_with(named.to_str().unwrap())).collect();
+    assert!(told.len() == 1 && told[0].contains("not seen to use it"), "{left:#}");
     std::fs::remove_file(stranger).unwrap();
+    std::fs::remove_file(named).unwrap();
     // What it writes, and what orch keeps, are no leftovers.
     assert!(home.newest_run().join("server.log").metadata().unwrap().len() > 0);
     assert_eq!(left["processes"], 0);
