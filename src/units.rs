@@ -23,6 +23,9 @@ pub enum UnitError {
     OutOfRange { text: String, why: &'static str },
 }
 
+/// Requests a second that a load may be sent at: one in a quarter of an hour, and more than any machine sends.
+pub const RATES: std::ops::RangeInclusive<f64> = 0.001..=100_000.0;
+
 /// A number and the letters after it. `None` when there is no number at the beginning.
 fn number_and_unit(text: &str) -> Option<(f64, &str)> {
     let digits = text.bytes().take_while(|byte| byte.is_ascii_digit() || *byte == b'.').count();

@@ -141,8 +141,10 @@ fn warmup(text: &str) -> Result<Warmup, String> {
 
 fn positive(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
-        Ok(_) => Err("requests per second are a number above 0".to_owned()),
+        Ok(rate) if units::RATES.contains(&rate) => Ok(rate),
+        Ok(_) => {
+            Err(format!("requests per second are a number from {} to {}", units::RATES.start(), units::RATES.end()))
+        }
         Err(error) => Err(format!("{error}; requests per second, such as 4 or 0.5")),
     }
 }

@@ -277,9 +277,19 @@ pub struct Readback {
     /// As `pattern`, on each line of the log up to readiness; the first that fits counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub log: Option<String>,
-    /// The value is for one of so many, by this setting of the profile.
+    /// With `pattern`: how many different values its group `value` finds.
+    #[serde(skip_serializing_if = "is_false")]
+    pub count: bool,
+    /// The value is for one of so many, by this setting of the profile, else by what the server says of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub per: Option<String>,
+    /// The value counts tokens, of which a request takes one and as many more as this setting says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drafts: Option<String>,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl Readback {

@@ -1,7 +1,7 @@
 //! What a running server says it took for a setting, beside what was asked: a cap or a shrunk context shows here before
 //! any load is sent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
@@ -18,6 +18,8 @@ use crate::record::model::Effective;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Whether drafting is on; a profile asks for it by naming a method.
 const DRAFT_ACTIVE: &str = "speculative.active";
+/// The requests of which the largest captured graph is, over all ranks.
+const GRAPH_BATCH: &str = "graphs.max_batch";
 
 /// What is read of a log up to readiness, in bytes.
 const LOG_BYTES: u64 = 16 << 20;
@@ -39,8 +41,13 @@ pub async fn read_back(base_url: &str, places: &BTreeMap<String, Places>, beside
     let mut pages = Pages { probes: Probes::new(base_url).ok(), known: BTreeMap::new() };
     let log = beside.log.and_then(|path| log_text(path).ok());
     let mut effective = Vec::new();
-    for (key, places) in places {
-        let mut read = None;
+    let mut parts = Parts { asked: beside.asked, told: BTreeMap::new() };
+    // A count of parts is wanted for what is told of one of them.
+    let counts_of_parts: BTreeSet<&String> =
+        places.values().flat_map(|each| &each.0).filter_map(|place| place.per.as_ref()).collect();
+    let (first, rest): (Vec<_>, Vec<_>) = places.iter().partition(|(key, _)| counts_of_parts.contains(key));
+    for (key, places) in first.into_iter().chain(rest) {
+        let (mut read, mut of_whom) = (None, None);
         for place in &places.0 {
             read = match (&place.fact, &place.log, &place.path) {
                 (Some(fact), ..) => beside.facts.get(fact).cloned(),
@@ -48,13 +55,22 @@ pub async fn read_back(base_url: &str, places: &BTreeMap<String, Places>, beside
                 (_, _, Some(path)) => pages.get(path).await.and_then(|page| on_page(page, place)),
                 (None, None, None) => None,
             };
-            read = read.and_then(|value| of_all(value, place, beside.asked));
+            read = read.and_then(|value| parts.of_all(value, place));
             if read.is_some() {
+                of_whom = Some(place);
                 break;
             }
         }
+        if let Some(count) = read.as_ref().and_then(Value::as_u64).filter(|_| counts_of_parts.contains(key)) {
+            parts.told.insert(key.clone(), count);
+        }
         let asked = match key.as_str() {
             DRAFT_ACTIVE => at(beside.asked, "speculative.method").map(|_| Value::Bool(true)),
+            // Asked of each rank and, where it counts tokens, in tokens, as it is read.
+            GRAPH_BATCH => at(beside.asked, key).and_then(|asked| match of_whom {
+                Some(place) => parts.of_all(asked.clone(), place),
+                None => Some(asked.clone()),
+            }),
             key => at(beside.asked, key).cloned(),
         };
         effective.push(Effective { key: key.clone(), asked, read });
@@ -94,11 +110,30 @@ impl Pages {
     }
 }
 
-/// A value for one of several, for all of them.
-fn of_all(value: Value, place: &Readback, asked: &Value) -> Option<Value> {
-    let Some(per) = &place.per else { return Some(value) };
-    let parts = at(asked, per).and_then(Value::as_u64).unwrap_or(1);
-    Some(value.as_u64()?.saturating_mul(parts).into())
+/// How many of a kind a server has: data-parallel ranks, and tokens that a request takes in a step.
+struct Parts<'a> {
+    asked: &'a Value,
+    /// By the setting, as the server says.
+    told: BTreeMap<String, u64>,
+}
+
+impl Parts<'_> {
+    /// A value for one of several, for all of them; of tokens, for requests. `None`: nobody says how many there are.
+    fn of_all(&self, value: Value, place: &Readback) -> Option<Value> {
+        if place.per.is_none() && place.drafts.is_none() {
+            return Some(value);
+        }
+        let parts = place.per.as_ref().map_or(Some(1), |per| self.number(per, 1))?;
+        let drafts = place.drafts.as_ref().map_or(Some(0), |drafts| self.number(drafts, 0))?;
+        Some((value.as_u64()? / drafts.saturating_add(1)).saturating_mul(parts).into())
+    }
+
+    /// What the profile asks for, else what the server says. A profile that does not speak of it, where the server does
+    /// not either, leaves the engine's own default; without a profile it is not known.
+    fn number(&self, setting: &str, default: u64) -> Option<u64> {
+        let asked = at(self.asked, setting).and_then(Value::as_u64);
+        asked.or_else(|| self.told.get(setting).copied()).or_else(|| self.asked.is_object().then_some(default))
+    }
 }
 
 fn on_page(page: &Page, place: &Readback) -> Option<Value> {
@@ -109,7 +144,13 @@ fn on_page(page: &Page, place: &Readback) -> Option<Value> {
     if let Some(pointer) = &place.pointer {
         return page.json.as_ref()?.pointer(pointer).filter(|value| !value.is_null()).cloned();
     }
-    in_text(&page.text, &Regex::new(place.pattern.as_deref()?).ok()?)
+    let regex = Regex::new(place.pattern.as_deref()?).ok()?;
+    if place.count {
+        let found: BTreeSet<&str> =
+            regex.captures_iter(&page.text).filter_map(|groups| Some(groups.name("value")?.as_str())).collect();
+        return (!found.is_empty()).then(|| Value::from(found.len() as u64));
+    }
+    in_text(&page.text, &regex)
 }
 
 /// The first line's that fits; without a group, whether any does.
@@ -218,8 +259,35 @@ mod tests {
         assert_eq!(in_log(log, "nothing (?<value>x)"), None);
         assert_eq!((in_log(log, "draft"), in_log(log, "nothing")), (Some(json!(true)), Some(json!(false))));
         let asked = json!({"parallel": {"data": 2}});
-        let per = |per: &str| of_all(json!(10), &place(&format!("{{fact: x, per: {per}}}")), &asked);
+        let parts = Parts { asked: &asked, told: BTreeMap::new() };
+        let per = |per: &str| parts.of_all(json!(10), &place(&format!("{{fact: x, per: {per}}}")));
         assert_eq!((per("parallel.data"), per("parallel.tensor")), (Some(json!(20)), Some(json!(10))));
+        let tokens = place("{fact: x, per: parallel.data, drafts: speculative.steps}");
+        assert_eq!(parts.of_all(json!(512), &tokens), Some(json!(1024)), "without drafts a token is a request");
+        let asked = json!({"parallel": {"data": 2}, "speculative": {"steps": 3}});
+        let drafting = Parts { asked: &asked, told: BTreeMap::new() };
+        assert_eq!(drafting.of_all(json!(512), &tokens), Some(json!(256)), "a request takes four tokens of a graph");
+    }
+
+    #[test]
+    fn of_a_server_without_a_profile_it_counts_how_many_ranks_the_server_says_it_has() {
+        let place = place("{fact: x, per: parallel.data}");
+        let told = |ranks: Option<u64>| {
+            let told = ranks.map(|ranks| ("parallel.data".to_owned(), ranks)).into_iter().collect();
+            Parts { asked: &Value::Null, told }.of_all(json!(16), &place)
+        };
+        assert_eq!((told(Some(2)), told(None)), (Some(json!(32)), None));
+        let of = |kind: EngineKind, text: &str| {
+            let definition = engine::definition(kind, &[]).unwrap();
+            let page = page(text);
+            definition.readback["parallel.data"].0.iter().find_map(|place| on_page(&page, place))
+        };
+        assert_eq!(of(EngineKind::Sglang, r#"{"dp_size": 2}"#), Some(json!(2)));
+        let engine = |name: &str, number: u64| format!("vllm:{name}{{engine=\"{number}\",model_name=\"m\"}} 0.0\n");
+        let page =
+            [engine("num_requests_running", 0), engine("num_requests_running", 1), engine("num_requests_waiting", 0)];
+        assert_eq!(of(EngineKind::Vllm, &page.concat()), Some(json!(2)));
+        assert_eq!(of(EngineKind::Vllm, "vllm:num_requests_running 0.0\n"), None, "an old one does not say");
     }
 
     /// What is read back of a server whose pages and log were kept.

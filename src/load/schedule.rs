@@ -52,12 +52,42 @@ impl Schedule {
     /// The first `count` moments, again and again: each round begins one mean gap after the end of the one before.
     pub(super) fn in_rounds_of(self, count: u64) -> impl Iterator<Item = Duration> + Send + 'static {
         let gap = Duration::try_from_secs_f64(1.0 / self.rate).unwrap_or_default();
-        let round: Vec<Duration> = self.take(usize::try_from(count).unwrap_or(usize::MAX)).collect();
-        let length = round.last().copied().unwrap_or_default() + gap;
-        (0u32..).flat_map(move |number| {
-            let begin = length.saturating_mul(number);
-            round.clone().into_iter().map(move |after| begin + after)
-        })
+        Rounds {
+            whole: self.clone(),
+            round: self,
+            count,
+            left: count,
+            began: Duration::ZERO,
+            last: Duration::ZERO,
+            gap,
+        }
+    }
+}
+
+/// A schedule's beginning over and over, drawn anew each time: nothing of it is kept, however many moments it has.
+struct Rounds {
+    whole: Schedule,
+    round: Schedule,
+    count: u64,
+    left: u64,
+    began: Duration,
+    last: Duration,
+    gap: Duration,
+}
+
+impl Iterator for Rounds {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        if self.left == 0 {
+            self.round = self.whole.clone();
+            self.left = self.count;
+            self.began = self.last.saturating_add(self.gap);
+        }
+        // A moment that cannot be told ends it, and so does a round of nothing.
+        self.left = self.left.checked_sub(1)?;
+        self.last = self.began.checked_add(self.round.next()?)?;
+        Some(self.last)
     }
 }
 
@@ -106,6 +136,19 @@ mod tests {
         assert_ne!(gaps(10.0, 7), gaps(10.0, 8));
         let warm: Vec<_> = Schedule::new(Shape::Poisson, 10.0, 7, 0).take(5).collect();
         assert_ne!(warm, Schedule::new(Shape::Poisson, 10.0, 7, 1).take(5).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn rounds_repeat_their_moments_and_are_drawn_as_they_are_wanted() {
+        let schedule = |rate| Schedule::new(Shape::Poisson, rate, 7, 0);
+        let three: Vec<_> = schedule(10.0).take(3).collect();
+        let twice: Vec<_> = schedule(10.0).in_rounds_of(3).take(6).collect();
+        let begin = three[2] + Duration::from_millis(100);
+        assert_eq!(twice, [three[0], three[1], three[2], begin + three[0], begin + three[1], begin + three[2]]);
+        // A round too large to be held begins at once, and moments that are beyond any clock end it.
+        assert_eq!(schedule(10.0).in_rounds_of(u64::MAX).next(), Some(three[0]));
+        assert_eq!(schedule(1e-300).in_rounds_of(3).next(), None);
+        assert_eq!(schedule(10.0).in_rounds_of(0).next(), None);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What a server can hold at once, and whether a step's load goes beyond it.
 
-use super::Measured;
+use super::counters::Counter;
+use super::{Measured, Seen};
 use crate::record::model::Reason;
 use crate::render::{Arrival, Step, Stop, Warning};
 
@@ -22,6 +23,12 @@ pub struct Capacity {
 /// Tokens in a prompt are estimated as one for so many bytes of its text, where they are not known.
 const BYTES_PER_TOKEN: u64 = 4;
 
+/// A KV cache of which so much was in use at a moment was full: what is left is no room for one more request.
+pub const KV_FULL_RATIO: f64 = 0.97;
+/// Requests that wait in more than this share of the samples, with fewer running than may, wait for room. A few wait at
+/// any time until their prompt is taken up.
+pub const WAITING_RATIO: f64 = 0.5;
+
 /// How long a step's requests are, in tokens.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Lengths {
@@ -42,10 +49,14 @@ impl Lengths {
         Some(Lengths { mean: prompts.iter().sum::<f64>() / prompts.len() as f64 + most, longest: longest + most })
     }
 
-    /// By the engine's own counts; `None` unless each request that ended `ok` has them.
+    /// By the engine's own counts; `None` unless each request that ended `ok` has them. What came from the prefix cache
+    /// is held once for all who share it.
     fn measured(measured: &Measured) -> Option<Self> {
         let ok = measured.timelines.iter().filter(|timeline| timeline.is_ok());
-        let each = ok.map(|timeline| Some((timeline.input_tokens()? + timeline.output_tokens().0) as f64));
+        let each = ok.map(|timeline| {
+            let own = timeline.input_tokens()?.saturating_sub(timeline.cached_tokens().unwrap_or(0));
+            Some((own + timeline.output_tokens().0) as f64)
+        });
         let each: Vec<f64> = each.collect::<Option<_>>()?;
         let longest = each.iter().copied().reduce(f64::max)?;
         Some(Lengths { mean: each.iter().sum::<f64>() / each.len() as f64, longest })
@@ -90,9 +101,36 @@ impl Capacity {
     }
 
     /// Why the step is no measurement of the load that was asked for.
-    pub fn reasons(&self, measured: &Measured, step: &Step) -> Vec<Reason> {
+    pub fn reasons(&self, measured: &Measured, step: &Step, seen: &Seen) -> Vec<Reason> {
         let over = self.over(step, Lengths::measured(measured), false);
-        over.into_iter().map(|(id, text)| Reason::new(id, text)).collect()
+        // Requests are not all at their full length at the same time: by their lengths alone it is not known.
+        let short = self.short_of_kv(step, seen);
+        let over = over.into_iter().filter_map(|(id, text)| match (id, &short) {
+            ("over_kv", Some(sign)) => Some(Reason::new(id, format!("{text}; {sign}"))),
+            ("over_kv", None) => None,
+            _ => Some(Reason::new(id, text)),
+        });
+        over.collect()
+    }
+
+    /// A sign that the KV cache did not hold what ran.
+    fn short_of_kv(&self, step: &Step, seen: &Seen) -> Option<String> {
+        let counted = seen.counters.as_ref().and_then(|window| window.counted(Counter::Preemptions));
+        let logged = seen.log.as_ref().and_then(|log| log.retracted).map(|count| count as f64);
+        if let Some(count) = counted.into_iter().chain(logged).reduce(f64::max).filter(|count| *count > 0.0) {
+            return Some(format!("the engine took {count:.0} requests back"));
+        }
+        let gauge = |counter| seen.counters.as_ref()?.gauge(counter).filter(|gauge| gauge.samples > 0);
+        if let Some(kv) = gauge(Counter::KvUsageRatio).filter(|kv| kv.max >= KV_FULL_RATIO) {
+            return Some(format!("it was {:.0} % full", kv.max * 100.0));
+        }
+        let (waiting, running) = (gauge(Counter::WaitingRequests)?, gauge(Counter::RunningRequests)?);
+        let (_, at_once) = self.at_once(step)?;
+        let held_back = waiting.above_zero_ratio > WAITING_RATIO && running.max < at_once as f64;
+        held_back.then(|| {
+            let (running, waited) = (running.max, waiting.above_zero_ratio * 100.0);
+            format!("no more than {running:.0} ran, and others waited in {waited:.0} % of the samples")
+        })
     }
 
     fn over(&self, step: &Step, lengths: Option<Lengths>, is_estimate: bool) -> Vec<(&'static str, String)> {
@@ -129,6 +167,8 @@ impl Capacity {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::measure::Logged;
+    use crate::measure::counters::{Gauge, Window};
     use crate::measure::testing::{closed, ok, step};
     use crate::profile::Prompt;
 
@@ -178,8 +218,9 @@ mod tests {
         // Seven tokens of prompt and two of an answer each.
         let measured = Measured { timelines: vec![ok(0, 10, 20, 2); 20], ..Measured::default() };
         let tight = Capacity { kv_tokens: Some(80), ..Capacity::default() };
+        let full = gauges(&[(Counter::KvUsageRatio, 0.98, 1.0)]);
         let ids = |concurrency| {
-            let reasons = tight.reasons(&measured, &load(concurrency)).into_iter();
+            let reasons = tight.reasons(&measured, &load(concurrency), &full).into_iter();
             reasons.map(|reason| (reason.id, reason.text)).collect::<Vec<_>>()
         };
         assert_eq!(ids(8), []);
@@ -187,13 +228,43 @@ mod tests {
             ids(9),
             [(
                 "over_kv".to_owned(),
-                "9 requests of 9 tokens do not fit into the KV cache of 80 tokens: 8 do".to_owned()
+                "9 requests of 9 tokens do not fit into the KV cache of 80 tokens: 8 do; it was 98 % full".to_owned()
             )]
         );
         // A count that is not there is not made up.
         let mut unknown = measured.clone();
         unknown.timelines[3].usage = None;
-        assert_eq!(tight.reasons(&unknown, &load(9)), []);
+        assert_eq!(tight.reasons(&unknown, &load(9), &full), []);
+        // Of seven tokens of each prompt five are shared with the others.
+        let mut shared = measured;
+        shared.timelines.iter_mut().for_each(|one| one.usage.as_mut().unwrap().cached_tokens = Some(5));
+        assert_eq!(tight.reasons(&shared, &load(9), &full), []);
+    }
+
+    /// Gauges with their maximum and the share of samples above 0.
+    fn gauges(each: &[(Counter, f64, f64)]) -> Seen {
+        let gauge = |max, above_zero_ratio| Gauge { samples: 10, mean: max, max, above_zero_ratio };
+        let gauges = each.iter().map(|(counter, max, above)| (*counter, gauge(*max, *above)));
+        Seen { counters: Some(Window { gauges: gauges.collect(), ..Window::default() }), ..Seen::default() }
+    }
+
+    #[test]
+    fn lengths_beyond_the_kv_cache_are_a_reason_only_where_the_server_ran_short() {
+        let measured = Measured { timelines: vec![ok(0, 10, 20, 2); 20], ..Measured::default() };
+        let tight = Capacity { kv_tokens: Some(80), ..Capacity::default() };
+        let over = |seen: &Seen| tight.reasons(&measured, &load(16), seen).iter().any(|reason| reason.id == "over_kv");
+        assert!(!over(&Seen::default()), "requests that are staggered fit");
+        assert!(!over(&gauges(&[(Counter::KvUsageRatio, 0.9, 1.0)])));
+        let waiting = |running, waited| {
+            gauges(&[(Counter::WaitingRequests, 6.0, waited), (Counter::RunningRequests, running, 1.0)])
+        };
+        assert!(over(&waiting(10.0, 0.8)));
+        assert!(!over(&waiting(10.0, 0.2)), "a prompt that is not taken up at once");
+        assert!(!over(&waiting(16.0, 0.8)), "all ran");
+        let log = Logged { retracted: Some(1), ..Logged::default() };
+        assert!(over(&Seen { log: Some(log), ..Seen::default() }));
+        let counted = [(Counter::Preemptions, 2.0)].into_iter().collect();
+        assert!(over(&Seen { counters: Some(Window { counted, ..Window::default() }), ..Seen::default() }));
     }
 
     #[test]

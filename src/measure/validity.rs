@@ -80,18 +80,23 @@ fn failures(measured: &Measured, ok: u64) -> Vec<Reason> {
     reasons
 }
 
-/// Requests that this client sent late. One that had to open a connection first was late for the server's sake.
+/// Requests that this client sent late. One that had to open a connection first was late for the server's sake; where
+/// there is a schedule, how late each was taken up is told apart from that.
 fn client_late(measured: &Measured) -> Option<Reason> {
     let e2e = super::Distribution::of(answers::ok(measured).filter_map(Timeline::e2e_ms).collect()).p50?;
     let limit = LATE_MS.max(LATE_OF_E2E * e2e);
     let sent = measured.timelines.iter().filter(|timeline| timeline.connect.is_none());
     let queued: Vec<f64> = sent.filter_map(Timeline::queued_ms).collect();
-    let late = queued.iter().filter(|ms| **ms > limit).count() as u64;
-    let text = format!(
-        "{late} of {} requests were sent more than {limit:.0} ms after they were due: this client, or its machine, did not keep up",
-        queued.len()
-    );
-    (share(late, queued.len() as u64) > LATE_RATIO_LIMIT).then(|| Reason::new("client_late", text))
+    let taken_up: Vec<f64> = measured.late.iter().map(|late| *late as f64 / 1e6).collect();
+    let taken_up = Some(taken_up).filter(|_| measured.scheduled);
+    taken_up.into_iter().chain([queued]).find_map(|waits| {
+        let late = waits.iter().filter(|ms| **ms > limit).count() as u64;
+        let text = format!(
+            "{late} of {} requests were sent more than {limit:.0} ms after they were due: this client, or its machine, did not keep up",
+            waits.len()
+        );
+        (share(late, waits.len() as u64) > LATE_RATIO_LIMIT).then(|| Reason::new("client_late", text))
+    })
 }
 
 fn share(part: u64, whole: u64) -> f64 {

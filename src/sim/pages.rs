@@ -119,7 +119,7 @@ fn server_info(engine: &Engine) -> Value {
     let steps = scenario.draft_steps();
     json!({
         "model_path": engine.model, "served_model_name": engine.model, "context_length": scenario.context_length,
-        "tp_size": ranks, "max_running_requests": scenario.max_running_requests,
+        "tp_size": ranks, "dp_size": 1, "max_running_requests": scenario.max_running_requests,
         "cuda_graph_max_bs": scenario.serve.graph_max_batch, "enable_metrics": scenario.serve.metrics,
         "cuda_graph_config": {"decode": {
             "backend": scenario.serve.graph_max_batch.map_or("disabled", |_| "full"),

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::server::{self, Reply};
 use crate::sim::Sim;
-use crate::support::{Home, free_port, skipped};
+use crate::support::{Home, free_port};
 
 /// What llama.cpp's log says of the drafts of one request: accepted, drafted, tokens a verify step.
 fn drafts(run: &Path) -> Vec<(f64, f64, f64)> {
@@ -78,27 +78,6 @@ fn acceptance_on_a_real_llamacpp_is_that_of_its_log_and_the_throughput_closes() 
     }
     assert!(ran.stdout.contains("accepted per step: on the workload chat-mix"), "{}", ran.stdout);
     assert!(ran.stdout.contains("closure: steps/s x requests a step x tokens"), "{}", ran.stdout);
-}
-
-#[test]
-#[ignore = "needs a vLLM that drafts with n-grams: ORCH_TEST_VLLM_URL"]
-fn acceptance_on_a_real_vllm_with_ngrams() {
-    let Ok(url) = std::env::var("ORCH_TEST_VLLM_URL") else { return skipped("ORCH_TEST_VLLM_URL is not set") };
-    let home = Home::new();
-    let ran = home
-        .run(&["bench", "--url", &url, "--requests", "64", "--concurrency", "4", "--no-record", "--json"])
-        .expect(0);
-    let record: Value = serde_json::from_str(&ran.stdout).unwrap();
-    let (metrics, counters) = (&record["steps"][0]["metrics"], &record["steps"][0]["counters"]);
-    let count = |name: &str| counters[name].as_f64().unwrap_or_else(|| panic!("{name}: {counters:#}"));
-    within(
-        metrics["acceptance_length"].as_f64().unwrap(),
-        1.0 + count("accepted_tokens") / count("verify_steps"),
-        1e-9,
-        "the length",
-    );
-    assert!(count("verify_steps") > 0.0 && count("draft_tokens") >= count("accepted_tokens"));
-    within(metrics["closure_ratio"].as_f64().unwrap(), 1.0, 0.02, "the closure");
 }
 
 /// `orch bench` of an endpoint, and the record of it.

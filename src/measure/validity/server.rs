@@ -19,7 +19,7 @@ pub(super) fn reasons(measured: &Measured, step: &Step, seen: &Seen) -> Vec<Reas
         retracted(measured, seen)
             .and_then(|(ratio, text)| (ratio > RETRACTED_RATIO_LIMIT).then(|| Reason::new("retractions", text))),
     );
-    reasons.extend(seen.capacity.iter().flat_map(|capacity| capacity.reasons(measured, step)));
+    reasons.extend(seen.capacity.iter().flat_map(|capacity| capacity.reasons(measured, step, seen)));
     reasons.extend(restarted(seen));
     reasons.extend(compiled(seen));
     reasons

@@ -90,7 +90,7 @@ pub const STEP_REASONS: &[Rule] = &[
     ),
     rule(
         "client_late",
-        "more than 10 % of the requests were sent more than 50 ms, and more than 5 % of the median E2E, after they were due; what opening a connection took is not counted",
+        "more than 10 % of the requests were sent more than 50 ms, and more than 5 % of the median E2E, after they were due; what opening a connection took is not counted (open loop: nor is it in how late a request was taken up, which is judged first)",
     ),
     rule(
         "client_at_ceiling",
@@ -110,7 +110,10 @@ pub const STEP_REASONS: &[Rule] = &[
         "over_running_cap",
         "closed loop: more requests at once than the server runs, so that the rest waited in its queue",
     ),
-    rule("over_kv", "closed loop: the requests that run at once, at their mean length, do not fit into the KV cache"),
+    rule(
+        "over_kv",
+        "closed loop: the requests that run at once, at their mean length without what came from the prefix cache, do not fit into the KV cache, and the server ran short: it took requests back, its KV cache was 97 % full, or fewer ran than may while others waited in more than half of the samples",
+    ),
     rule("over_graphs", "closed loop: more requests run at once than the largest captured graph holds"),
     rule("server_restarted", "a counter of the engine went back, or its process has another start time"),
     rule("compiled", "the server's log tells of something that was compiled while it was measured"),

@@ -1,5 +1,6 @@
 //! Contradictions within one measurement.
 
+use crate::units::RATES;
 use crate::units::parse_count;
 
 use super::super::fault::Fault;
@@ -74,6 +75,7 @@ impl Bench<'_, '_> {
         for key in ["concurrency", "rate"] {
             let items = match self.node(key).map(|node| &node.value) {
                 Some(Value::List(items)) => items.clone(),
+                Some(_) if key == "rate" => self.node(key).cloned().into_iter().collect(),
                 _ => continue,
             };
             if items.is_empty() {
@@ -88,6 +90,9 @@ impl Bench<'_, '_> {
             let mut seen: Vec<(String, Place)> = Vec::new();
             for item in items {
                 let Some(text) = item.scalar().map(|scalar| scalar.text.clone()) else { continue };
+                if key == "rate" {
+                    self.rate(&text, item.place);
+                }
                 if let Some((_, before)) = seen.iter().find(|(other, _)| *other == text) {
                     self.rules.faults.push(
                         Fault::new("contradiction", format!("`bench.{}.{key}` holds {text} twice", self.name))
@@ -98,6 +103,13 @@ impl Bench<'_, '_> {
                 }
                 seen.push((text, item.place));
             }
+        }
+    }
+
+    fn rate(&mut self, text: &str, place: Place) {
+        if text.parse::<f64>().is_ok_and(|rate| rate > 0.0 && !RATES.contains(&rate)) {
+            let help = format!("a rate is from {} to {} requests a second", RATES.start(), RATES.end());
+            self.say("has a rate that cannot be kept", place, text, &help);
         }
     }
 
