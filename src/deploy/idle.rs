@@ -1,9 +1,9 @@
 //! Whether production served a request in the last minutes. What cannot be known counts as in use.
 //!
-//! Two witnesses are asked. Its log over the window: an access line of a generating request says that it is in use; that
-//! there is none says something only if the log has access lines at all. And its counters at `/metrics`: requests that
-//! run now, and totals, which are remembered between looks, so that totals that have stood still for the whole window
-//! say that it was idle.
+//! Two witnesses are asked. Its log over the window: an access line of a request that may be work says that it is in use;
+//! that there is none says something only if the log has access lines at all. And its counters at `/metrics`: requests
+//! that run now, and totals, which are remembered between looks. Where there are totals they must have stood still for the
+//! whole window, whatever the log says.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -68,44 +68,55 @@ impl Look {
         {
             return Idle::Yes(format!("its counters have stood still for {} min", still.as_secs() / 60));
         }
-        match (log, self.total, self.still) {
-            (Some(Log::OnlyOthers(count)), ..) => {
+        match (self.total, log) {
+            (Some(_), _) => Idle::Unknown(format!(
+                "its counters are known to have stood still for {} s of {minutes}; ask again then",
+                self.still.unwrap_or_default().as_secs()
+            )),
+            (None, Some(Log::OnlyOthers(count))) => {
                 Idle::Yes(format!("its log has no generating request among {count} in the last {minutes}"))
             }
-            (_, Some(_), still) => Idle::Unknown(format!(
-                "its counters are known to have stood still for {} s of {minutes}; ask again then",
-                still.unwrap_or_default().as_secs()
-            )),
-            (Some(Log::Silent), None, _) => {
+            (None, Some(Log::Silent | Log::Served(..))) => {
                 Idle::Unknown("its log has no access line at all, and it has no counters".to_owned())
             }
-            (None, None, _) => Idle::Unknown("neither its log nor its counters can be read".to_owned()),
-            (Some(Log::Served(..)), ..) => Idle::Unknown(String::new()),
+            (None, None) => Idle::Unknown("neither its log nor its counters can be read".to_owned()),
         }
     }
 }
 
 #[derive(Debug, PartialEq, Eq)]
 enum Log {
-    /// So many generating requests, and the last line.
+    /// So many requests that may be work, and the last line.
     Served(usize, String),
-    /// Access lines, and none of a generating request.
+    /// Access lines, and none of a request that may be work.
     OnlyOthers(usize),
     /// No access line.
     Silent,
 }
 
+/// What is posted to without asking for work: the last part of its path. Engines have so many addresses that do work, and
+/// get new ones, that whatever is not known here counts as use.
+const NO_WORK: &[&str] = &[
+    "tokenize",
+    "detokenize",
+    "apply-template",
+    "flush_cache",
+    "reset_prefix_cache",
+    "reset_mm_cache",
+    "reset_encoder_cache",
+];
+
 fn of_log(text: &str) -> Log {
     static ACCESS: LazyLock<Option<Regex>> =
-        LazyLock::new(|| Regex::new(r#"\b(GET|POST|HEAD|PUT|OPTIONS) (/[^\s"?]*)"#).ok());
-    const GENERATING: &[&str] =
-        &["completions", "generate", "completion", "infill", "messages", "responses", "embeddings", "rerank", "score"];
+        LazyLock::new(|| Regex::new(r#"\b(GET|HEAD|OPTIONS|POST|PUT|PATCH|DELETE|WebSocket) (/[^\s"?]*)"#).ok());
     let Some(access) = ACCESS.as_ref() else { return Log::Silent };
     let (mut served, mut others, mut last) = (0, 0, "");
     for line in text.lines() {
         let Some(found) = access.captures(line) else { continue };
         let path = found.get(2).map_or("", |path| path.as_str());
-        if &found[1] == "POST" && path.rsplit('/').next().is_some_and(|end| GENERATING.contains(&end)) {
+        let end = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+        let looks_only = matches!(&found[1], "GET" | "HEAD" | "OPTIONS");
+        if !looks_only && !NO_WORK.contains(&end) {
             (served, last) = (served + 1, line);
         } else {
             others += 1;
@@ -244,6 +255,36 @@ mod tests {
             assert!(matches!(of(Some(silent), None, 0, None), Idle::Unknown(_)), "{silent}");
         }
         assert!(matches!(of(None, None, 0, None), Idle::Unknown(_)));
+    }
+
+    #[test]
+    fn whatever_is_posted_is_use_unless_it_is_known_to_be_no_work() {
+        let line = |what: &str| format!("INFO:     10.0.0.7:5123 - \"{what} HTTP/1.1\" 200 OK");
+        for path in [
+            "/v1/chat/completions",
+            "/v1/audio/transcriptions",
+            "/invocations",
+            "/classify",
+            "/pooling",
+            "/encode",
+            "/v1/embed/",
+            "/api/chat",
+            "/not/invented?yet=1",
+        ] {
+            let log = line(&format!("POST {path}"));
+            assert!(matches!(of(Some(&log), None, 0, None), Idle::No(_)), "{log}");
+        }
+        assert!(matches!(of(Some(&line("PUT /generate")), None, 0, None), Idle::No(_)));
+        let socket = r#"INFO:     10.0.0.7:5123 - "WebSocket /v1/realtime" [accepted]"#;
+        assert!(matches!(of(Some(socket), None, 0, None), Idle::No(_)));
+        for what in
+            ["POST /tokenize", "POST /v1/detokenize", "POST /flush_cache", "GET /v1/models", "GET /health_generate"]
+        {
+            assert!(matches!(of(Some(&line(what)), None, 0, None), Idle::Yes(_)), "{what}");
+        }
+        // Work that the log does not show, for example of a protocol of its own, moves the totals.
+        assert!(matches!(of(Some(HEALTH), Some(9.0), 599, Some(0.0)), Idle::Unknown(_)));
+        assert!(matches!(of(Some(HEALTH), Some(9.0), 600, Some(0.0)), Idle::Yes(_)));
     }
 
     #[test]

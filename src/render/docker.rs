@@ -119,30 +119,110 @@ const OWNED: &[(&str, &str)] = &[
     ("--pull", "orch pulls the image before the clock starts"),
 ];
 
+/// Long options of `docker run` that take no value, so that the next word is not theirs.
+const SWITCHES: &[&str] = &[
+    "--detach",
+    "--disable-content-trust",
+    "--help",
+    "--init",
+    "--interactive",
+    "--no-healthcheck",
+    "--oom-kill-disable",
+    "--privileged",
+    "--publish-all",
+    "--quiet",
+    "--read-only",
+    "--rm",
+    "--sig-proxy",
+    "--tty",
+    "--use-api-socket",
+];
+/// Short ones that take none, and may stand together in a word.
+const SHORT_SWITCHES: &str = "ditPq";
+
+/// An option as `docker run` reads it.
+#[derive(Debug, PartialEq, Eq)]
+struct Given<'a> {
+    /// The place of its word.
+    place: usize,
+    /// `--env` or `-e`; empty for a word that belongs to no option.
+    flag: String,
+    value: Option<&'a str>,
+}
+
+/// The options in the words: `--a=b`, `--a b`, `-a b`, `-ab`, `-a=b`, and `-xya b` for switches `x` and `y`.
+fn read(words: &[String]) -> Vec<Given<'_>> {
+    let mut options = Vec::new();
+    let mut words = words.iter().enumerate();
+    while let Some((place, word)) = words.next() {
+        let mut add = |flag: String, value| options.push(Given { place, flag, value });
+        let mut next = || words.next().map(|(_, value)| value.as_str());
+        if let Some(long) = word.strip_prefix("--").filter(|long| !long.is_empty()) {
+            match long.split_once('=') {
+                Some((name, value)) => add(format!("--{name}"), Some(value)),
+                None if SWITCHES.contains(&word.as_str()) => add(word.clone(), None),
+                None => add(word.clone(), next()),
+            }
+            continue;
+        }
+        let Some(short) = word.strip_prefix('-').filter(|short| !short.is_empty() && !short.starts_with('-')) else {
+            add(String::new(), Some(word));
+            continue;
+        };
+        for (at, letter) in short.char_indices() {
+            let rest = &short[at + letter.len_utf8()..];
+            let flag = format!("-{letter}");
+            if let Some(value) = rest.strip_prefix('=') {
+                add(flag, Some(value));
+                break;
+            }
+            if SHORT_SWITCHES.contains(letter) {
+                add(flag, None);
+                continue;
+            }
+            add(flag, if rest.is_empty() { next() } else { Some(rest) });
+            break;
+        }
+    }
+    options
+}
+
 /// What stands against the profile's words for `docker run`.
 pub(super) fn faults(options: &[String], secrets: &[String]) -> Vec<Fault> {
     let mut faults = Vec::new();
-    for (place, word) in options.iter().enumerate() {
+    for Given { place, flag, value } in read(options) {
         let key = format!("launch.via.docker.options[{place}]");
-        let flag = word.split_once('=').map_or(word.as_str(), |(flag, _)| flag);
+        let value = value.unwrap_or_default();
+        // The name of a secret and `=`, at the beginning or after what is no part of a name. Its value is never shown.
+        let assigns = |secret: &&String| {
+            let name = format!("{secret}=");
+            let begins = |at: usize| !value[..at].ends_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+            value.match_indices(&name).any(|(at, _)| begins(at))
+        };
+        if let Some(name) = secrets.iter().find(assigns) {
+            let text = format!("the value of the secret `{name}` would stand on a command line");
+            faults.push(
+                Fault::new("secret", key, text)
+                    .help("take it out: what `secrets` names is given to the container by itself"),
+            );
+            continue;
+        }
         if let Some((_, why)) = OWNED.iter().find(|(owned, _)| *owned == flag) {
             faults.push(
                 Fault::new("owned_flag", key.clone(), format!("`{flag}` is given by orch itself: {why}"))
                     .help("take it out"),
             );
         }
-        if word.contains("orch.run") || word.contains("orch.deployment") {
+        if flag.is_empty() {
+            let text = "a word that belongs to no option would be taken for the image";
             faults.push(
-                Fault::new("owned_flag", key.clone(), "labels that begin with `orch.` are orch's own marks")
-                    .help("take it out"),
+                Fault::new("owned_flag", key.clone(), text).help("write an option and its value as `--option=value`"),
             );
         }
-        let assigned = word.trim_start_matches("--env=").trim_start_matches("-e=").split_once('=');
-        if let Some((name, _)) = assigned.filter(|(name, _)| secrets.iter().any(|secret| secret == name)) {
-            let text = format!("the value of the secret `{name}` would stand on a command line");
+        if value.contains("orch.run") || value.contains("orch.deployment") {
             faults.push(
-                Fault::new("secret", key, text)
-                    .help("take it out: what `secrets` names is given to the container by itself"),
+                Fault::new("owned_flag", key, "labels that begin with `orch.` are orch's own marks")
+                    .help("take it out"),
             );
         }
     }
@@ -262,12 +342,14 @@ impl Adding<'_> {
     }
 
     fn given(&self, names: &[&str]) -> bool {
-        let flag = |word: &String| word.split_once('=').map_or(word.clone(), |(flag, _)| flag.to_owned());
-        self.options.iter().map(flag).any(|flag| names.contains(&flag.as_str()))
+        read(self.options).iter().any(|given| names.contains(&given.flag.as_str()))
     }
 
     fn has_ulimit(&self, name: &str) -> bool {
-        self.options.iter().any(|word| word.trim_start_matches("--ulimit=").starts_with(&format!("{name}=")))
+        let of = format!("{name}=");
+        let is =
+            |given: &Given<'_>| given.flag == "--ulimit" && given.value.is_some_and(|value| value.starts_with(&of));
+        read(self.options).iter().any(is)
     }
 }
 
@@ -354,7 +436,7 @@ mod tests {
     fn what_the_profile_gives_itself_is_not_given_twice() {
         let mut container = container(Some(&[]));
         container.options =
-            ["--ipc=host", "--ulimit", "memlock=1", "--device=nvidia.com/gpu=0", "-u", "0"].map(str::to_owned).into();
+            ["--ipc=host", "--ulimit", "memlock=1", "--device=nvidia.com/gpu=0", "-u0"].map(str::to_owned).into();
         let words = words(&rank(&["serve"]), &container);
         for absent in ["--shm-size", "--gpus", "--user", "memlock=-1"] {
             assert!(!words.iter().any(|word| word == absent), "{absent}: {words:?}");
@@ -367,10 +449,52 @@ mod tests {
 
     #[test]
     fn words_that_would_hide_the_container_or_show_a_secret_are_refused() {
-        let options = ["--rm", "--name=x", "-p", "--label=orch.run=1", "--env=HF_TOKEN=abc"].map(str::to_owned);
-        let faults = faults(&options, &["HF_TOKEN".to_owned()]);
-        let codes: Vec<&str> = faults.iter().map(|fault| fault.code).collect();
-        assert_eq!(codes, ["owned_flag", "owned_flag", "owned_flag", "owned_flag", "secret"]);
-        assert!(faults.iter().all(|fault| !fault.to_string().contains("abc")));
+        let of = |options: &[&str]| {
+            let options: Vec<String> = options.iter().map(|word| (*word).to_owned()).collect();
+            let faults = faults(&options, &["HF_TOKEN".to_owned()]);
+            assert!(faults.iter().all(|fault| !fault.to_string().contains("abc")), "{faults:?}");
+            faults.iter().map(|fault| fault.code).collect::<Vec<_>>().join(" ")
+        };
+        for secret in [
+            &["--env=HF_TOKEN=abc"][..],
+            &["--env", "HF_TOKEN=abc"],
+            &["-e", "HF_TOKEN=abc"],
+            &["-eHF_TOKEN=abc"],
+            &["-e=HF_TOKEN=abc"],
+            &["-e HF_TOKEN=abc"],
+            &["--label=x;HF_TOKEN=abc"],
+            &["HF_TOKEN=abc"],
+        ] {
+            assert_eq!(of(secret), "secret", "{secret:?}");
+        }
+        for (owned, count) in [
+            (&["--rm"][..], 1),
+            (&["--name=x"], 1),
+            (&["--name", "x"], 1),
+            (&["-p", "1:2"], 1),
+            (&["-p8000:8000"], 1),
+            (&["-it"], 2),
+            (&["-P"], 1),
+            (&["-d=true"], 1),
+            (&["-l", "orch.run=1"], 1),
+            (&["-lorch.deployment=1"], 1),
+            (&["--label=orch.run=1"], 1),
+            (&["--init", "other/image"], 1),
+            (&["--"], 1),
+        ] {
+            assert_eq!(of(owned), vec!["owned_flag"; count].join(" "), "{owned:?}");
+        }
+        let good = [
+            "--shm-size=32g",
+            "--ipc",
+            "host",
+            "-eA=-p",
+            "-v/a:/a",
+            "--privileged",
+            "--env=MY_HF_TOKEN=x",
+            "-e",
+            "HF_TOKEN",
+        ];
+        assert_eq!(of(&good), "");
     }
 }

@@ -36,11 +36,25 @@ pub fn unit_name(deployment: &str) -> String {
 
 /// Why a template gives no unit.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
-#[error("the template systemd/server.service.hbs gives no unit: {why}")]
-#[diagnostic(code(orch::render::unit), help("a file of that name under `templates/` replaces orch's own"))]
-pub struct UnitError {
-    /// What handlebars said.
-    pub why: String,
+pub enum UnitError {
+    /// The template has a mistake.
+    #[error("the template systemd/server.service.hbs gives no unit: {why}")]
+    #[diagnostic(code(orch::render::unit), help("a file of that name under `templates/` replaces orch's own"))]
+    Template {
+        /// What handlebars said.
+        why: String,
+    },
+    /// systemd cannot be told this path: it reads it to the end of the line as it stands.
+    #[error("no unit can name {what}, `{}`: {why}", path.escape_debug())]
+    #[diagnostic(code(orch::render::unit_path), help("use another folder"))]
+    Path {
+        /// What it is.
+        what: &'static str,
+        /// The path.
+        path: String,
+        /// What is in it.
+        why: &'static str,
+    },
 }
 
 /// The text of the unit. Each value is quoted as systemd reads it, so that it can become neither a second word nor a
@@ -54,9 +68,9 @@ pub fn unit(template: &str, rank: &Rank, unit: &Unit<'_>) -> Result<String, Unit
         "profile": one_line(unit.profile),
         "series": one_line(unit.series),
         "description": one_line(&format!("{}, deployed by orch", unit.profile)),
-        "folder": quoted(&unit.folder.display().to_string(), false),
+        "folder": path("the folder that the server begins in", unit.folder)?,
         "env": env,
-        "secrets": unit.secrets.as_ref().map(|path| quoted(&path.display().to_string(), false)),
+        "secrets": unit.secrets.as_deref().map(environment_file).transpose()?,
         "exec": exec(&rank.argv),
         "stop": {"signal": unit.stop.signal.trim_start_matches("SIG"), "patience_s": unit.stop.patience.as_secs().max(1)},
         "wanted_by": if unit.of_user { "default.target" } else { "multi-user.target" },
@@ -64,7 +78,9 @@ pub fn unit(template: &str, rank: &Rank, unit: &Unit<'_>) -> Result<String, Unit
     let mut registry = Handlebars::new();
     registry.set_strict_mode(true);
     registry.register_escape_fn(handlebars::no_escape);
-    registry.render_template(template, &context).map_err(|error| UnitError { why: error.reason().to_string() })
+    registry
+        .render_template(template, &context)
+        .map_err(|error| UnitError::Template { why: error.reason().to_string() })
 }
 
 /// The command, a flag with its values on each line, so that a difference shows what differs.
@@ -106,6 +122,29 @@ fn quoted(word: &str, command: bool) -> String {
     text
 }
 
+/// A path where systemd takes the rest of the line as it stands, but for specifiers: quotes would be part of it.
+fn path(what: &'static str, path: &Path) -> Result<String, UnitError> {
+    let wrong = |why| Err(UnitError::Path { what, path: path.display().to_string(), why });
+    match path.to_str() {
+        None => wrong("it is not UTF-8"),
+        Some(text) if text.chars().any(char::is_control) => wrong("it has a control character"),
+        Some(text) if text.ends_with('\\') => wrong("a backslash at the end would join the next line to it"),
+        Some(text) if text.trim() != text => wrong("space at its end would be lost"),
+        Some(text) => Ok(text.replace('%', "%%")),
+    }
+}
+
+/// A path that is a pattern too.
+fn environment_file(file: &Path) -> Result<String, UnitError> {
+    let what = "the file of its secrets";
+    let text = path(what, file)?;
+    if text.contains(['*', '?', '[', '\\']) {
+        let path = file.display().to_string();
+        return Err(UnitError::Path { what, path, why: "`*`, `?`, `[` and `\\` would make a pattern of it" });
+    }
+    Ok(text)
+}
+
 /// Free text in a unit: specifiers doubled, nothing that ends the line.
 fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>().replace('%', "%%")
@@ -113,6 +152,7 @@ fn one_line(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Write;
     use std::time::Duration;
 
     use super::*;
@@ -120,6 +160,11 @@ mod tests {
     const TEMPLATE: &str = include_str!("../../templates/systemd/server.service.hbs");
 
     fn text(argv: &[&str], env: &[(&str, &str)], secrets: bool) -> String {
+        let secrets = secrets.then_some("/w/deployments/qwen/secrets.env");
+        at("/srv/models", argv, env, secrets).unwrap()
+    }
+
+    fn at(folder: &str, argv: &[&str], env: &[(&str, &str)], secrets: Option<&str>) -> Result<String, UnitError> {
         let rank = Rank {
             node: "local".into(),
             argv: argv.iter().map(|word| (*word).to_owned()).collect(),
@@ -133,13 +178,30 @@ mod tests {
             name: "qwen",
             profile: "qwen-mtp3",
             series: "qwen36-27b",
-            folder: Path::new("/srv/models"),
+            folder: Path::new(folder),
             env: BTreeMap::new(),
-            secrets: secrets.then(|| PathBuf::from("/w/deployments/qwen/secrets.env")),
+            secrets: secrets.map(PathBuf::from),
             stop: &stop,
             of_user: false,
         };
-        super::unit(TEMPLATE, &rank, &unit).unwrap()
+        super::unit(TEMPLATE, &rank, &unit)
+    }
+
+    #[test]
+    fn a_path_stands_as_it_is_or_is_refused() {
+        let folder = "/srv/my \"own\" 50% models";
+        let text = at(folder, &["/bin/x"], &[], Some("/w/a b/secrets.env")).unwrap();
+        assert!(text.contains("\nWorkingDirectory=/srv/my \"own\" 50%% models\n"), "{text}");
+        assert!(text.contains("\nEnvironmentFile=/w/a b/secrets.env\n"), "{text}");
+        for folder in ["/srv/a\nUser=root", "/srv/a\\", "/srv/a "] {
+            let error = at(folder, &["/bin/x"], &[], None).unwrap_err();
+            assert!(error.to_string().starts_with("no unit can name the folder"), "{error}");
+            assert!(!error.to_string().contains('\n'), "{error}");
+        }
+        for file in ["/w/*/secrets.env", "/w/a\n/secrets.env"] {
+            let error = at("/srv", &["/bin/x"], &[], Some(file)).unwrap_err();
+            assert!(error.to_string().contains("the file of its secrets"), "{error}");
+        }
     }
 
     #[test]
@@ -197,15 +259,29 @@ mod tests {
         assert!(!text.lines().any(|line| line.starts_with("ExecStartPost") || line.starts_with("User=")), "{text}");
     }
 
+    fn verify(path: &Path) -> std::io::Result<String> {
+        let output = std::process::Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(path).output()?;
+        Ok(String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned())
+    }
+
     #[test]
     fn systemd_itself_reads_it() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("orch-qwen.service");
         let odd = ["/bin/sh", "-c", "echo \"$x\" 'y' 100% \\ ;", "-", "ü\t\u{1}"];
-        std::fs::write(&path, text(&odd, &[("A", "'\"\\$ %n")], false).replace("/srv/models", "/")).unwrap();
-        let verified = std::process::Command::new("systemd-analyze").arg("verify").arg(&path).output();
-        // Without systemd's own reader there is nothing to ask; the text is held by the tests above.
-        let Ok(verified) = verified else { return };
-        assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+        let working = folder.path().join("a folder of 100% \"quotes\"");
+        std::fs::create_dir(&working).unwrap();
+        let secrets = working.join("secrets.env");
+        let text = at(working.to_str().unwrap(), &odd, &[("A", "'\"\\$ %n")], secrets.to_str()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        // What is ignored with a warning is no fault for systemd, and one here.
+        let said = match verify(&path) {
+            Ok(said) => said,
+            Err(error) => {
+                return writeln!(std::io::stderr(), "skipped, because systemd-analyze cannot run: {error}").unwrap();
+            }
+        };
+        let own: Vec<&str> = said.lines().filter(|line| line.contains("orch-qwen.service")).collect();
+        assert!(own.is_empty(), "{own:#?}");
     }
 }
