@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::counters::{Sources, Watch};
 use super::effective;
 use super::error::{RunError, Stop};
-use super::serving::ServerLog;
+use super::serving::{Compiled, ServerLog};
 use crate::clock::Clock;
 use crate::event::{Emit, EmitError, Event, Scope};
 use crate::gate;
@@ -109,7 +109,15 @@ pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Fil
     let vocabulary = super::until(&halt, load::lengths::calibrate(bench.target, &step.workload, bench.clock)).await??;
     let options = Options { vocabulary, ..bench.options.clone() };
     let mut running = load::Running::start(bench.target, step, bench.clock, &halt, &options)?;
-    let warm_up = running.warm_up(&mut |progress| told.tell(&progress)).await?;
+    let mut compiled = Compiled::from_now(bench.server_log);
+    let warm_up = running
+        .warm_up(&mut |progress| {
+            if compiled.more() {
+                options.compiling.note();
+            }
+            told.tell(&progress);
+        })
+        .await?;
     told.emit_or_halt(Event::WarmupEnded(warm_up));
     if let Some(text) = not_settled(&warm_up) {
         told.emit_or_halt(Event::Warning(Warning::new("not_settled", text)));

@@ -51,12 +51,33 @@ impl ServerLog<'_> {
     }
 }
 
+/// Whether the log tells of compiling, asked again and again.
+pub(super) struct Compiled<'a> {
+    log: Option<ServerLog<'a>>,
+    from: Option<u64>,
+    lines: u64,
+}
+
+impl<'a> Compiled<'a> {
+    /// Looks at what is written from now on.
+    pub(super) fn from_now(log: Option<ServerLog<'a>>) -> Self {
+        Compiled { log, from: log.and_then(|log| log.end()), lines: 0 }
+    }
+
+    /// Whether it told of more than at the last look.
+    pub(super) fn more(&mut self) -> bool {
+        // From the beginning each time: a line may have been half written when it was looked at before.
+        let told = self.log.and_then(|log| log.told(self.from)).and_then(|told| told.compiled).unwrap_or(0);
+        std::mem::replace(&mut self.lines, told) < told
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;
 
     use super::*;
-    use crate::gate::log::{LogRules, SampleRule};
+    use crate::gate::log::{EventRule, LogRules, SampleRule};
 
     #[test]
     fn only_what_was_said_after_the_mark_counts() {
@@ -81,5 +102,24 @@ mod tests {
             None,
             "this engine's log tells nothing of it"
         );
+    }
+
+    #[test]
+    fn compiling_is_told_once_a_line_and_a_half_written_line_is_not_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("server.log");
+        let mut rules = LogRules::default();
+        rules.serving.events = vec![EventRule { event: "compiled".to_owned(), pattern: "autotune".to_owned() }];
+        let grammar = LogGrammar::new(&rules).unwrap();
+        std::fs::write(&path, "autotune of long ago\n").unwrap();
+        let mut compiled = Compiled::from_now(Some(ServerLog { path: &path, grammar: &grammar }));
+        let mut file = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+        assert!(!compiled.more());
+        file.write_all(b"Running auto").unwrap();
+        assert!(!compiled.more());
+        file.write_all(b"tune\nserving\n").unwrap();
+        assert!(compiled.more());
+        assert!(!compiled.more());
+        assert!(!Compiled::from_now(None).more());
     }
 }
