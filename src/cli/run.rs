@@ -12,6 +12,7 @@ use super::screen::{Screen, Stream};
 use super::signals::Interrupt;
 use super::{Exit, Failure, Global, Outcome, out, planned, records, restore, secrets};
 use crate::clock::Clock;
+use crate::engine::Definition;
 use crate::launch::{Hurry, WorkFolder};
 use crate::preflight;
 use crate::profile::{self, Loaded, Profile, Request};
@@ -93,10 +94,10 @@ struct Tell {
 pub(crate) fn run(args: RunArgs, global: &Global) -> Outcome {
     let RunArgs { profile: asked, set, against, displace, keep, attach, resume: resumed, strict, json, events } = args;
     let tell = Tell { strict, json, events, verbose: global.verbose > 0 };
-    let work = WorkFolder::find().map_err(|error| Failure::new(Exit::NotLaunched, error))?;
     let after = if keep { After::Keep } else { After::Stop };
     let clock = Clock::system();
     if let Some(text) = resumed {
+        let work = own_folder()?;
         let begun = match resume::open(&text, &work, global, &clock)? {
             resume::Found::Open(begun) => *begun,
             resume::Found::Complete(record, short) => return ending(&record, &short, None, &tell),
@@ -110,7 +111,7 @@ pub(crate) fn run(args: RunArgs, global: &Global) -> Outcome {
     };
     let asked = match (asked, &source) {
         (Some(asked), _) => asked,
-        (None, Source::Kept(text)) => resume::profile_of(text, &work, global)?,
+        (None, Source::Kept(text)) => resume::profile_of(text, &own_folder()?, global)?,
         (None, _) => {
             let report =
                 miette::miette!(help = "`orch run PROFILE --attach URL`", "an address has no profile of its own");
@@ -118,10 +119,24 @@ pub(crate) fn run(args: RunArgs, global: &Global) -> Outcome {
         }
     };
     let loaded = load(&asked, &set)?;
+    // A profile that cannot be run leaves nothing behind, not even a folder.
+    checked(&loaded)?;
+    let work = own_folder()?;
     let store = Store::open(&global.results).map_err(records::failure)?;
     let folder = |loaded: &Loaded| begin(&store, loaded, &clock);
     let begun = Begun::new(loaded, store.clone(), folder)?;
     story(begun, How { source, after, against, displace }, &work, &clock, &tell)
+}
+
+fn own_folder() -> Result<WorkFolder, Failure> {
+    WorkFolder::find().map_err(|error| Failure::new(Exit::NotLaunched, error))
+}
+
+/// What is known of the profile's engine, if it can be run at all.
+fn checked(loaded: &Loaded) -> Result<Definition, Failure> {
+    let definition = planned::definition(&loaded.profile)?;
+    planned::run_check(loaded, &definition)?;
+    Ok(definition)
 }
 
 /// An address as `http://host:port`, whatever path of OpenAI's interface a person added to it.
@@ -144,8 +159,7 @@ pub(super) fn load(asked: &str, set: &[String]) -> Result<Loaded, Failure> {
 /// From what is to be run to how it ended.
 fn story(begun: Begun<'_>, how: How, work: &WorkFolder, clock: &Clock, tell: &Tell) -> Outcome {
     let Begun { loaded, store, folder } = begun;
-    let definition = planned::definition(&loaded.profile)?;
-    planned::run_check(&loaded, &definition)?;
+    let definition = checked(&loaded)?;
     let secrets = secrets::find(&loaded.profile.secrets).map_err(|error| Failure::new(Exit::Usage, error))?;
     let questions = planned::questions(loaded.profile.quality.as_ref().map(|quality| quality.file.as_path()))?;
     // Before anything is started: a verdict that could not be given is no use after an hour of measuring.

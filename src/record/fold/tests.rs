@@ -8,7 +8,7 @@ use crate::engine::Version;
 use crate::event::VERSION;
 use crate::measure::{MetricValue, WarmUp};
 use crate::profile::EngineKind;
-use crate::record::model::{Comparison, Counts, Effective};
+use crate::record::model::{Answer, AnswersWhen, Comparison, Counts, Effective};
 use crate::render::{Arrival, Load, Warning};
 
 pub(crate) const RUN: &str = "20261129-151503-demo-0a4f";
@@ -43,6 +43,7 @@ pub(crate) fn story() -> Vec<(Scope, Event)> {
         }),
         run(Event::LeaseTaken { lease: "port:30000".into() }),
         run(Event::LeaseTaken { lease: "measure".into() }),
+        run(Event::Change { what: "deployment qwen".into(), diff: "-old\n+new\n".into() }),
         run(Event::Displaced { what: "sglang-qwen.service".into() }),
         run(Event::Launching { server: "s1".into(), command: vec!["llama-server".into(), "--port".into()] }),
         rank(0, process(41)),
@@ -94,6 +95,16 @@ pub(crate) fn story() -> Vec<(Scope, Event)> {
         rank(1, Event::ProcessEnded { code: None, signal: Some(15), expected: true }),
         run(Event::MemoryReturned { s: 0.7 }),
         run(Event::LeaseLeft { lease: "port:30000".into() }),
+        run(Event::Answers {
+            when: AnswersWhen::After,
+            answers: vec![Answer {
+                id: "capital".into(),
+                right: Some(true),
+                text: "Paris".into(),
+                expect: Some("Paris".into()),
+                problem: None,
+            }],
+        }),
         run(Event::Restored { what: "sglang-qwen.service".into(), outage_s: 684.0 }),
         run(Event::Judged {
             verdict: Verdict { kind: VerdictKind::Ok, reasons: vec![], cause: None },
