@@ -3,9 +3,9 @@
 use std::io;
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt;
 use tokio::net::TcpStream;
 
+use super::arrival;
 use super::pace::now;
 use crate::clock::Nanos;
 
@@ -25,7 +25,7 @@ pub(super) struct Request {
     pub(super) id: Option<String>,
     /// Whether the connection stays after the answer.
     pub(super) keep: bool,
-    /// When its last byte had been read.
+    /// When its last bytes were there to be read.
     pub(super) arrived: Nanos,
 }
 
@@ -35,6 +35,8 @@ pub(super) struct Connection {
     stream: TcpStream,
     /// What was read and not used yet.
     read: Vec<u8>,
+    /// When the last of it was there.
+    arrived: Nanos,
 }
 
 /// Why there is no request.
@@ -57,7 +59,8 @@ impl Connection {
     pub(super) fn new(stream: TcpStream) -> Self {
         // A token waits for no other one.
         let _ = stream.set_nodelay(true);
-        Connection { stream, read: Vec::new() }
+        arrival::ask_for(&stream);
+        Connection { stream, read: Vec::new(), arrived: 0 }
     }
 
     /// The next request.
@@ -79,17 +82,19 @@ impl Connection {
         while self.read.len() < end {
             self.fill().await?;
         }
-        head.request.arrived = now();
+        head.request.arrived = self.arrived;
         head.request.body = self.read[head.length..end].to_vec();
         self.read.drain(..end);
         Ok(head.request)
     }
 
     async fn fill(&mut self) -> Result<(), NoRequest> {
-        self.read.reserve(16 << 10);
-        match self.stream.read_buf(&mut self.read).await {
-            Ok(0) | Err(_) => Err(NoRequest::Gone),
-            Ok(_) => Ok(()),
+        match arrival::read(&self.stream, &mut self.read).await {
+            Ok((0, _)) | Err(_) => Err(NoRequest::Gone),
+            Ok((_, arrived)) => {
+                self.arrived = arrived;
+                Ok(())
+            }
         }
     }
 

@@ -8,6 +8,7 @@
 
 mod admission;
 mod answer;
+mod arrival;
 mod asked;
 mod counters;
 mod draw;
