@@ -168,6 +168,9 @@ impl Running {
     }
 }
 
+/// An hour in microseconds: what takes longer is shown as this.
+const HOUR_US: u64 = 3_600_000_000;
+
 /// Sums of the part that is on.
 #[derive(Debug, Default)]
 struct SoFar {
@@ -187,7 +190,7 @@ impl SoFar {
             self.failed += u64::from(timeline.outcome != Outcome::Ok);
             let Some(ttft) = timeline.ttft().filter(|_| timeline.outcome == Outcome::Ok) else { continue };
             if self.ttft.is_none() {
-                self.ttft = Histogram::new(2).ok();
+                self.ttft = Histogram::new_with_max(HOUR_US, 2).ok();
             }
             if let Some(histogram) = &mut self.ttft {
                 histogram.saturating_record((ttft / 1000).max(1));
@@ -207,5 +210,19 @@ impl SoFar {
             ttft_ms: self.ttft.as_ref().map(|histogram| histogram.value_at_quantile(0.5) as f64 / 1000.0),
             finished,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::measure::testing::ok;
+
+    #[test]
+    fn the_time_to_first_token_so_far_is_that_of_the_requests() {
+        let mut so_far = SoFar::default();
+        so_far.add(&[ok(0, 40, 100, 3), ok(0, 7_000, 9_000, 3), ok(0, 50, 100, 3)]);
+        let ttft = so_far.progress(1.0, None, &[]).ttft_ms.unwrap();
+        assert!((49.5..50.5).contains(&ttft), "{ttft}");
     }
 }

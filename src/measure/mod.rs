@@ -17,7 +17,7 @@ mod rows;
 mod seen;
 mod summary;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 pub mod text;
 mod timeline;
 pub mod validity;

@@ -7,7 +7,7 @@ const MS: u64 = 1_000_000;
 
 /// An ok request: sent, first and last chunk in ms, tokens (the first and the last chunk hold one each, the rest, if
 /// any, is spread between them as one chunk each). Its prompt had 7 tokens.
-pub(super) fn ok(sent: u64, first: u64, last: u64, tokens: u64) -> Timeline {
+pub(crate) fn ok(sent: u64, first: u64, last: u64, tokens: u64) -> Timeline {
     let step = (last - first) as f64 / (tokens - 1) as f64;
     let chunks = (0..tokens).map(|n| {
         let at = first * MS + (step * n as f64 * MS as f64).round() as u64;
@@ -26,11 +26,11 @@ pub(super) fn ok(sent: u64, first: u64, last: u64, tokens: u64) -> Timeline {
     }
 }
 
-pub(super) fn closed(concurrency: u32) -> Arrival {
+pub(crate) fn closed(concurrency: u32) -> Arrival {
     Arrival::Closed { concurrency }
 }
 
-pub(super) fn step(arrival: Arrival) -> Step {
+pub(crate) fn step(arrival: Arrival) -> Step {
     Step {
         name: "single".to_owned(),
         workload: Workload {

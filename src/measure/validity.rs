@@ -193,7 +193,7 @@ fn about_transport(measured: &Measured) -> Vec<Warning> {
     let unended = measured.timelines.iter().filter(|timeline| timeline.transfer_unended).count();
     if unended > 0 {
         let text = format!(
-            "{unended} answers were complete and their transfer did not end: the server leaves its connections hanging"
+            "{unended} answers were complete and their transfer did not end: each held its place for 20 ms more, which makes the throughput of a closed loop too low"
         );
         warnings.push(Warning::new("transfers_unended", text));
     }

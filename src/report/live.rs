@@ -53,6 +53,8 @@ pub struct View {
     facts: Vec<(String, String)>,
     step: Option<Going>,
     load: Option<String>,
+    /// Whether the requests that go are not counted.
+    warming: bool,
     progress: Option<(f64, Option<f64>, String)>,
     probe: Option<String>,
     last_sign_ns: u64,
@@ -77,6 +79,7 @@ impl View {
             facts: Vec::new(),
             step: None,
             load: None,
+            warming: false,
             progress: None,
             probe: None,
             last_sign_ns: 0,
@@ -175,15 +178,18 @@ impl View {
             Event::WarmupBegan {} => {
                 self.step = step_of(&entry.scope, entry.since_start_ns);
                 self.load = Some("warm-up".to_owned());
+                self.warming = true;
                 Vec::new()
             }
             Event::StepBegan {} => {
                 self.step = step_of(&entry.scope, entry.since_start_ns);
                 self.load = None;
+                self.warming = false;
                 Vec::new()
             }
             Event::LoadProgress { .. } => {
-                self.load = Some(load_text(&entry.event));
+                let what = if self.warming { "warm-up, " } else { "" };
+                self.load = Some(format!("{what}{}", load_text(&entry.event)));
                 Vec::new()
             }
             Event::StepEnded { result } => {
@@ -226,7 +232,9 @@ impl View {
             Event::LeaseTaken { lease } => self.detail(|| vec![self.line(Mark::Ok, "lease", lease, "")]),
             Event::WarmupEnded(warm_up) => {
                 let (mark, words) = warm_up_words(warm_up);
-                self.detail(|| vec![self.line(mark, "warm-up", &words, &seconds(warm_up.s))])
+                // One round of a given number is no news.
+                let lines = || vec![self.line(mark, "warm-up", &words, &seconds(warm_up.s))];
+                if warm_up.settled.is_some() { lines() } else { self.detail(lines) }
             }
             Event::Answers { when, answers } => {
                 let wrong: Vec<&str> = answers

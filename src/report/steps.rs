@@ -82,6 +82,7 @@ fn columns(steps: &[StepResult]) -> Vec<Column> {
         column("TTFT\np99 ms", 2, &|step| at(step, "ttft_ms", Percentile::P99)),
         column("TPOT\np50 ms", 4, &|step| at(step, "tpot_ms", Percentile::P50)),
         column("E2E\np50 ms", 5, &|step| at(step, "e2e_ms", Percentile::P50)),
+        column("goodput\nreq/s", 1, &|step| number(step, "goodput_requests_per_s")),
         column("accepted\nper step", 1, &|step| number(step, "acceptance_length")),
         column("in\ngraph", 1, &|step| share(step, "in_graph_ratio")),
         column("queued\nof time", 1, &|step| queued(step).unwrap_or_else(|| ABSENT.to_owned())),

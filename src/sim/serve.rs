@@ -106,6 +106,8 @@ impl Server {
         let address = self.address().await?;
         let taken = || {
             let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+            // Or connections of its own that have just ended would keep it from coming back after a restart.
+            socket.set_reuseaddr(true)?;
             socket.bind(address)?;
             Ok(socket)
         };

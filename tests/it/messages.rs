@@ -22,7 +22,7 @@ fn mask(text: &str) -> String {
         (r"\bport \d+\b", "port PORT"),
         (r"port: \d+", "port: PORT"),
         (r"127\.0\.0\.1:\d+", "127.0.0.1:PORT"),
-        (r"\d+(\.\d+)? ?(ms|s) after its\b", "TIME after its"),
+        (r"\d[\dms.]*( ms| s)? after its\b", "TIME after its"),
         (r"silent for \S+,", "silent for TIME,"),
         (r"weights: +\d+% \| \d+/10", "weights: N% | N/10"),
         (r" +(exit \d)", "  $1"),

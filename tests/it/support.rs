@@ -73,7 +73,9 @@ impl Home {
     pub(crate) fn newest_run(&self) -> PathBuf {
         let mut runs: Vec<PathBuf> =
             std::fs::read_dir(self.results().join("runs")).unwrap().map(|entry| entry.unwrap().path()).collect();
-        runs.sort();
+        // Two runs may begin in one second, which is all that a name tells.
+        let begun = |run: &PathBuf| read_json(&run.join("run.json"))["started_at"].as_str().unwrap_or("").to_owned();
+        runs.sort_by_cached_key(begun);
         runs.pop().expect("a run")
     }
 

@@ -86,6 +86,23 @@ fn impossible_count(measured: &Measured, step: &Step) -> Option<Reason> {
         );
         return Some(Reason::new("impossible_count", text));
     }
+    // A part is at most the whole.
+    let parts = ok(measured).filter_map(|timeline| {
+        let usage = timeline.usage.as_ref()?;
+        let more = |part: Option<u64>, of: Option<u64>| part.zip(of).filter(|(part, of)| part > of);
+        let cached = more(usage.cached_tokens, usage.prompt_tokens).map(|pair| ("cached", "prompt", pair));
+        cached.or(more(usage.reasoning_tokens, usage.completion_tokens).map(|pair| ("reasoning", "answer", pair)))
+    });
+    let parts: Vec<_> = parts.collect();
+    if let Some((part, whole, (count, of))) = parts.first()
+        && share(parts.len() as u64, all) > WRONG_LENGTH_RATIO_LIMIT
+    {
+        let text = format!(
+            "{} of {all} answers are said to have more {part} tokens than tokens of their {whole}, such as {count} of {of}",
+            parts.len()
+        );
+        return Some(Reason::new("impossible_count", text));
+    }
     // Each generating chunk carries a token or, seldom, a part of one.
     let fewer = |timeline: &&Timeline| {
         let tokens = timeline.output_tokens().0 as f64;

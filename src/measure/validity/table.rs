@@ -73,7 +73,7 @@ pub const STEP_REASONS: &[Rule] = &[
     ),
     rule(
         "impossible_count",
-        "more than 1 % of the answers are said to have more tokens than the request allowed, or fewer than the chunks that carried them (beyond 2 %)",
+        "more than 1 % of the answers are said to have more tokens than the request allowed, more cached or reasoning tokens than tokens, or fewer than the chunks that carried them (beyond 2 %)",
     ),
     rule(
         "counts_disagree",

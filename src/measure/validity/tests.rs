@@ -96,6 +96,19 @@ fn more_tokens_than_were_allowed_are_not_believed() {
 }
 
 #[test]
+fn a_part_that_is_more_than_the_whole_is_not_believed() {
+    let usage = Usage { prompt_tokens: Some(10), completion_tokens: Some(2), ..Usage::default() };
+    let said = |usage: Usage| {
+        let mut odd = clean();
+        odd[0].usage = Some(usage);
+        ids(&with(odd))
+    };
+    assert_eq!(said(Usage { cached_tokens: Some(10), reasoning_tokens: Some(2), ..usage }), [""; 0]);
+    assert_eq!(said(Usage { cached_tokens: Some(11), ..usage }), ["impossible_count"]);
+    assert_eq!(said(Usage { reasoning_tokens: Some(3), ..usage }), ["impossible_count"]);
+}
+
+#[test]
 fn chunks_of_one_moment_are_no_stream_and_give_no_speed() {
     let mut burst = clean();
     for timeline in &mut burst {
