@@ -105,6 +105,9 @@ pub enum Event {
         /// The sweep or repetition that it is part of.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         group: Option<model::Group>,
+        /// What was asked for beside the profile.
+        #[serde(default, skip_serializing_if = "model::Asked::is_nothing")]
+        asked: model::Asked,
     },
     /// What will be done, as rendered.
     Planned {

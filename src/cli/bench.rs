@@ -493,6 +493,7 @@ fn begin(asked: &Asked, store: &Store, clock: &Clock) -> Result<RunFolder, Failu
         host,
         kind: RunKind::Bench,
         group: None,
+        asked: crate::record::model::Asked::default(),
     };
     store.create(&new, clock).map_err(records::failure)
 }

@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::displace::DisplaceArgs;
 use super::follow::Follower;
-use super::resume::{self, Begun};
+use super::resume::{self, Added, Begun};
 use super::screen::{Screen, Stream};
 use super::signals::Interrupt;
 use super::{Exit, Failure, Global, Outcome, out, planned, records, restore, secrets};
@@ -17,7 +17,7 @@ use crate::launch::{Hurry, WorkFolder};
 use crate::preflight;
 use crate::profile::{self, Loaded, Profile, Request};
 use crate::record::index::Filter;
-use crate::record::model::{OrchInfo, Record, RunKind};
+use crate::record::model::{Asked, OrchInfo, Record, RunKind};
 use crate::record::{NewRun, RunFolder, Store};
 use crate::report::live::{Usual, View};
 use crate::report::run as report;
@@ -83,6 +83,22 @@ struct How {
     displace: DisplaceArgs,
 }
 
+impl How {
+    fn of(asked: &Asked, displace: DisplaceArgs) -> Self {
+        let after = if asked.keep { After::Keep } else { After::Stop };
+        How { source: source(asked.attach.as_deref()), after, against: asked.against.clone(), displace }
+    }
+}
+
+/// Where the server of a run comes from, by what `--attach` says.
+fn source(attach: Option<&str>) -> Source {
+    match attach {
+        None => Source::Start,
+        Some(text) if text.contains("://") => Source::Url(text.to_owned()),
+        Some(text) => Source::Kept(text.to_owned()),
+    }
+}
+
 /// How a run is told.
 struct Tell {
     strict: bool,
@@ -94,21 +110,20 @@ struct Tell {
 pub(crate) fn run(args: RunArgs, global: &Global) -> Outcome {
     let RunArgs { profile: asked, set, against, displace, keep, attach, resume: resumed, strict, json, events } = args;
     let tell = Tell { strict, json, events, verbose: global.verbose > 0 };
-    let after = if keep { After::Keep } else { After::Stop };
     let clock = Clock::system();
     if let Some(text) = resumed {
         let work = own_folder()?;
-        let begun = match resume::open(&text, &work, global, &clock)? {
-            resume::Found::Open(begun) => *begun,
-            resume::Found::Complete(record, short) => return ending(&record, &short, None, &tell),
+        let added = Added { keep, against };
+        return match resume::open(&text, added, &work, global, &clock)? {
+            resume::Found::Open(begun, asked) => story(*begun, How::of(&asked, displace), &work, &clock, &tell),
+            resume::Found::Complete(record, short) => ending(&record, &short, None, &tell),
         };
-        return story(begun, How { source: Source::Start, after, against, displace }, &work, &clock, &tell);
     }
-    let source = match attach {
-        None => Source::Start,
-        Some(text) if text.contains("://") => Source::Url(address(&text)?),
-        Some(text) => Source::Kept(text),
+    let attach = match attach {
+        Some(text) if text.contains("://") => Some(address(&text)?),
+        other => other,
     };
+    let source = source(attach.as_deref());
     let asked = match (asked, &source) {
         (Some(asked), _) => asked,
         (None, Source::Kept(text)) => resume::profile_of(text, &own_folder()?, global)?,
@@ -123,9 +138,12 @@ pub(crate) fn run(args: RunArgs, global: &Global) -> Outcome {
     checked(&loaded)?;
     let work = own_folder()?;
     let store = Store::open(&global.results).map_err(records::failure)?;
-    let folder = |loaded: &Loaded| begin(&store, loaded, &clock);
+    // By its id: what `latest` means changes with the run that begins here.
+    let against = against.map(|run| store.find(&run)).transpose().map_err(records::failure)?;
+    let asked = Asked { attach, keep, against: against.map(|id| id.to_string()) };
+    let folder = |loaded: &Loaded| begin(&store, loaded, &asked, &clock);
     let begun = Begun::new(loaded, store.clone(), folder)?;
-    story(begun, How { source, after, against, displace }, &work, &clock, &tell)
+    story(begun, How::of(&asked, displace), &work, &clock, &tell)
 }
 
 fn own_folder() -> Result<WorkFolder, Failure> {
@@ -247,13 +265,14 @@ fn ending(record: &Record, short: &str, exit: Option<Exit>, tell: &Tell) -> Outc
 }
 
 /// Makes the folder of a new run.
-pub(super) fn begin(store: &Store, loaded: &Loaded, clock: &Clock) -> Result<(RunFolder, u64), Failure> {
-    let folder = store.create(&new_run(loaded)?, clock).map_err(|error| Failure::new(Exit::NotLaunched, error))?;
+pub(super) fn begin(store: &Store, loaded: &Loaded, asked: &Asked, clock: &Clock) -> Result<(RunFolder, u64), Failure> {
+    let new = new_run(loaded, asked)?;
+    let folder = store.create(&new, clock).map_err(|error| Failure::new(Exit::NotLaunched, error))?;
     Ok((folder, 0))
 }
 
 /// What a run of this profile says of itself when it begins.
-pub(super) fn new_run(loaded: &Loaded) -> Result<NewRun, Failure> {
+pub(super) fn new_run(loaded: &Loaded, asked: &Asked) -> Result<NewRun, Failure> {
     Ok(NewRun {
         name: loaded.profile.name.clone(),
         series: loaded.profile.series.clone(),
@@ -263,6 +282,7 @@ pub(super) fn new_run(loaded: &Loaded) -> Result<NewRun, Failure> {
         host: preflight::hardware().map_err(Failure::own)?,
         kind: RunKind::Run,
         group: None,
+        asked: asked.clone(),
     })
 }
 

@@ -17,7 +17,7 @@ use crate::launch::WorkFolder;
 use crate::launch::systemd::Manager;
 use crate::profile::{self, Profile, Request, Via};
 use crate::record::Store;
-use crate::record::model::Record;
+use crate::record::model::{Asked, Record};
 use crate::report::live::View;
 use crate::report::run as report;
 use crate::run::{self, Context, Deploy, Ended, Job};
@@ -119,7 +119,7 @@ pub(crate) fn run(args: UpArgs, global: &Global) -> Outcome {
     restore::catch_up(&work, &orch)?;
     let clock = Clock::system();
     let usual = usual(&store, &loaded.profile);
-    let (folder, _) = begin(&store, &loaded, &clock)?;
+    let (folder, _) = begin(&store, &loaded, &Asked::default(), &clock)?;
     // Where its folder is, for whoever asks without saying `--results`. Without it nothing is lost but that.
     let _ = work.remember_run(folder.id().as_str(), folder.path());
     let screen = Screen::new(if args.json { Stream::Err } else { Stream::Out });

@@ -225,7 +225,7 @@ impl RunState {
         self.last_at = Some(entry.at);
         let record = &mut self.record;
         match &entry.event {
-            Event::RunBegan { profile, series, name: _, orch, host, kind, metrics_version, group } => {
+            Event::RunBegan { profile, series, name: _, orch, host, kind, metrics_version, group, asked: _ } => {
                 self.resumed();
                 let record = &mut self.record;
                 if record.id.is_empty() {

@@ -83,6 +83,27 @@ pub enum RunKind {
     Point,
 }
 
+/// What was asked for beside the profile, so that a run that is resumed goes on the same way.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// The server that was there already: what a person called it, or its address. `None` where the run starts one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attach: Option<String>,
+    /// Whether the server stays when the run has come to its end.
+    #[serde(default)]
+    pub keep: bool,
+    /// The id of the run that it is judged against instead of the baseline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub against: Option<String>,
+}
+
+impl Asked {
+    /// Whether nothing was asked for but the profile.
+    pub fn is_nothing(&self) -> bool {
+        *self == Asked::default()
+    }
+}
+
 /// Which build of orch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrchInfo {

@@ -18,7 +18,7 @@ pub use folder::RunFolder;
 use super::baselines::{self, Action, Baselines, Key};
 use super::id::{RunId, Which};
 use super::index::{Filter, Index, Listing};
-use super::model::{Group, HostInfo, OrchInfo, Reason, Record, RunKind};
+use super::model::{Asked, Group, HostInfo, OrchInfo, Reason, Record, RunKind};
 use super::{Baseline, NoBaseline};
 use crate::clock::Clock;
 use crate::event::Event;
@@ -53,6 +53,8 @@ pub struct NewRun {
     pub kind: RunKind,
     /// The sweep or repetition that it is part of.
     pub group: Option<Group>,
+    /// What was asked for beside the profile.
+    pub asked: Asked,
 }
 
 impl NewRun {
@@ -67,6 +69,7 @@ impl NewRun {
             kind: self.kind,
             metrics_version: crate::measure::METRICS_VERSION,
             group: self.group.clone(),
+            asked: self.asked.clone(),
         }
     }
 }

@@ -134,7 +134,7 @@ fn assumed(job: &Job<'_>) -> Result<Facts, Stop> {
 }
 
 /// Keys that say nothing of how a server is started.
-const NOT_THE_SERVERS: [&str; 14] = [
+const NOT_THE_SERVERS: [&str; 15] = [
     "name",
     "series",
     "host",
@@ -143,6 +143,7 @@ const NOT_THE_SERVERS: [&str; 14] = [
     "launch",
     "gate",
     "bench",
+    "quality",
     "expect",
     "tolerance",
     "repeat",

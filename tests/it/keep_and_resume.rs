@@ -79,6 +79,65 @@ fn a_kept_server_stays_and_is_measured_on_again_until_it_is_stopped() {
     assert!(ran.code == 3 && ran.stdout.contains("cannot measure on"), "{ran:?}");
 }
 
+/// Interrupts a run in its second step.
+fn interrupted_in_the_second_step(home: &Home, words: &[&str]) {
+    let mut command = home.orch(words);
+    let mut child = command.arg("--events").stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut events = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+    let second = |line: &str| line.contains("\"step_began\"") && line.contains("\"step:second\"");
+    assert!(events.any(|line| second(&line.unwrap())), "the second step did not begin");
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+#[test]
+fn a_run_on_a_kept_server_goes_on_with_that_one_or_not_at_all() {
+    let home = Home::new();
+    let profile = profile(&home, "kept-on", "", TWO);
+    let profile = profile.to_str().unwrap();
+    came_to_its_end(home.run(&["run", profile, "--keep"]));
+    let (kept, before) = (short(&home), pids(&home));
+    let server = home.ps()[0]["id"].clone();
+    let words = ["run", "--attach", &kept, "--against", &kept];
+    // Run ids have a grain of a second, and the newest is found by its id.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    interrupted_in_the_second_step(&home, &words);
+    assert_ne!(short(&home), kept);
+    let usage = home.run(&["run", "--resume", "latest", "--keep"]).expect(2);
+    assert!(usage.stderr.contains("a server that it did not start"), "{}", usage.stderr);
+    let ran = home.run(&["run", "--resume", "latest"]);
+    assert!(matches!(ran.code, 0 | 5 | 6), "{ran:#?}");
+    let record = home.record();
+    assert_eq!((&record["complete"], &record["provenance"]["attached"]), (&true.into(), &server));
+    assert_eq!(record["left"], Value::Null, "the server is not the run's to end");
+    assert_eq!((pids(&home), ended_steps(&home)), (before.clone(), vec!["first".to_owned(), "second".to_owned()]));
+    let journal = std::fs::read_to_string(home.newest_run().join("journal.jsonl")).unwrap();
+    let began: Vec<Value> = journal.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let began: Vec<&Value> = began.iter().filter(|event| event["event"] == "run_began").collect();
+    assert_eq!(began.len(), 2);
+    let kept_id = server.as_str().unwrap().split('.').next().unwrap();
+    assert!(began.iter().all(|event| event["data"]["asked"]["against"] == kept_id), "{began:#?}");
+    // Once more, and now the server ends in between.
+    std::thread::sleep(std::time::Duration::from_millis(1100));
+    interrupted_in_the_second_step(&home, &words);
+    home.run(&["stop", &kept]).expect(0);
+    let refused = home.run(&["run", "--resume", "latest"]).expect(3);
+    assert!(refused.stderr.contains("cannot go on") && refused.stderr.contains("1 of its steps"), "{refused:#?}");
+    assert_eq!((pids(&home), ended_steps(&home)), (before, vec!["first".to_owned()]), "nothing was started");
+    assert_nothing_left(&home);
+}
+
+#[test]
+fn a_run_that_keeps_its_server_keeps_it_when_it_is_resumed() {
+    let home = Home::new();
+    let profile = profile(&home, "keeps", "", TWO);
+    interrupted_in_the_second_step(&home, &["run", profile.to_str().unwrap(), "--keep"]);
+    came_to_its_end(home.run(&["run", "--resume", "latest"]));
+    assert_eq!(home.record()["left"]["kept"], home.ps()[0]["id"]);
+    home.run(&["stop", "--all"]).expect(0);
+    assert_nothing_left(&home);
+}
+
 #[test]
 fn a_killed_run_goes_on_with_its_server_and_measures_nothing_twice() {
     let home = Home::new();

@@ -365,6 +365,7 @@ fn new_run(name: &str) -> NewRun {
         host: HostInfo { name: "box".into(), hardware: "8 cores".into() },
         kind: RunKind::Run,
         group: None,
+        asked: orch::record::model::Asked::default(),
     }
 }
 

@@ -31,6 +31,7 @@ pub(crate) fn story() -> Vec<(Scope, Event)> {
             kind: RunKind::Run,
             metrics_version: 1,
             group: None,
+            asked: crate::record::model::Asked::default(),
         }),
         run(Event::Preflight { check: "port".into(), ok: true, text: "30000 is free".into() }),
         run(Event::Planned {
