@@ -514,3 +514,20 @@ fn ending(record: &Record, short: Option<&str>, exit: Exit) -> Vec<String> {
     lines.push(format!("exit {}   {kept}", exit as u8));
     lines
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_that_nothing_can_keep_is_refused() {
+        assert_eq!((positive("0.5"), positive("100000")), (Ok(0.5), Ok(100_000.0)));
+        for text in ["0", "-1", "1e-300", "1e9", "inf", "NaN"] {
+            assert_eq!(
+                positive(text),
+                Err("requests per second are a number from 0.001 to 100000".to_owned()),
+                "{text}"
+            );
+        }
+    }
+}

@@ -271,8 +271,8 @@ pub const METRICS: &[Metric] = &[
         unit: "ratio",
         better: None,
         exactness: Exactness::BySource,
-        formula: "`steps_per_s` x `requests_per_step` x `tokens_per_request_step` / (tokens of the answers / the same seconds). More than 2 % off 1 is the warning `closure`, with the numbers and what the engine's own count of tokens says of them",
-        counts: "The client's tokens of all measured requests, those of failed ones too, since the engine made them. Drafts accepted past the end of an answer, and steps that gave nobody a token, count on the engine's side alone. Absent where one of the three is.",
+        formula: "`steps_per_s` x `requests_per_step` x `tokens_per_request_step` / (tokens of the answers / the same seconds). More than 2 % off 1, beyond the digits that the engine prints, is the warning `closure`, with the numbers and what the engine's own count of tokens says of them",
+        counts: "The client's tokens of all measured requests, those of failed ones too, since the engine made them. Drafts accepted past the end of an answer (vLLM counts them) are taken off as far as a draft for each request, by the engine's own count of tokens; more of them, and steps that gave nobody a token, count on the engine's side alone. Absent where one of the three is.",
         ..RATE
     },
     Metric {

@@ -76,6 +76,11 @@ impl Formula {
         evaluate(&self.sum, on).filter(|value| value.is_finite())
     }
 
+    /// How far that value may be off for the digits that were printed, in either direction.
+    pub(super) fn off(&self, on: On<'_>) -> f64 {
+        off(&self.sum, on)
+    }
+
     /// Its value for each value of the label after `by`, in the order of the label, numbers as numbers. Empty where the
     /// series is not there or the formula has no `by`.
     pub(super) fn values_by(&self, on: On<'_>) -> Vec<(String, f64)> {
@@ -121,6 +126,40 @@ fn evaluate(expression: &Expression, on: On<'_>) -> Option<f64> {
             })
         }
     }
+}
+
+/// How far a value may be off, for the digits of its series.
+fn off(expression: &Expression, on: On<'_>) -> f64 {
+    match expression {
+        Expression::Number(_) => 0.0,
+        Expression::Series { name, labels, .. } => {
+            chosen(on.page, name, labels).iter().map(|sample| off_by_digits(sample.value)).sum()
+        }
+        Expression::Two(left, sign, right) => {
+            let (left_off, right_off) = (off(left, on), off(right, on));
+            let value = |side| evaluate(side, on).unwrap_or(0.0).abs();
+            match sign {
+                Sign::Plus | Sign::Minus => left_off + right_off,
+                Sign::Times => value(left) * right_off + value(right) * left_off,
+                Sign::Over => (left_off + right_off * value(left) / value(right)) / value(right),
+            }
+        }
+    }
+}
+
+/// Digits that a stream of C++ prints of a number, where nobody asked for more: from a million on they are no longer all.
+const DIGITS: i32 = 6;
+
+/// Half of the last digit that a value has, if it may be one that was cut to [`DIGITS`]: more digits prove that it was
+/// not, and a whole number of so few is exact.
+fn off_by_digits(value: f64) -> f64 {
+    let is_exact = value.fract() == 0.0 && value.abs() < 10f64.powi(DIGITS);
+    if is_exact || !value.is_finite() {
+        return 0.0;
+    }
+    let last = 10f64.powi(value.abs().log10().floor() as i32 + 1 - DIGITS);
+    let digits = value / last;
+    if (digits - digits.round()).abs() < 1e-6 { last / 2.0 } else { 0.0 }
 }
 
 fn chosen<'a>(page: &'a Page, name: &'a str, labels: &[(String, Vec<String>)]) -> Vec<&'a Sample> {
@@ -312,6 +351,25 @@ mod tests {
         mean 2.5\nodd NaN\nodd{rank=\"1\"} 4\n\
         mode{m=\"a\"} 1\nmode{m=\"b\"} 2\nmode{m=\"c\"} 4\n\
         pos{position=\"0\",e=\"0\"} 5\npos{position=\"10\",e=\"0\"} 1\npos{position=\"2\",e=\"0\"} 3\npos{position=\"0\",e=\"1\"} 6\n";
+
+    #[test]
+    fn a_value_of_six_digits_may_be_off_by_half_of_the_last() {
+        for (value, expected) in [
+            (123_456.0, 0.0),
+            (1_234_570.0, 5.0),
+            (12_345_600.0, 50.0),
+            (1_234_567.0, 0.0),
+            (0.0, 0.0),
+            (f64::INFINITY, 0.0),
+        ] {
+            assert_eq!(off_by_digits(value), expected, "{value}");
+        }
+        assert!((off_by_digits(1.23457) - 5e-6).abs() < 1e-12);
+        let page = Page::read("a 2.00001\nb 1.00002e+06\n");
+        let formula: Formula = "a * b".parse().unwrap();
+        let on = On { page: &page, alike: &[], absent_is_zero: false };
+        assert!((formula.off(on) - (5e-6 * 1.00002e6 + 2.00001 * 5.0)).abs() < 1e-6);
+    }
 
     fn on(page: &Page) -> On<'_> {
         On { page, alike: &[], absent_is_zero: false }

@@ -11,6 +11,8 @@ pub(super) struct Since {
     pub(super) now: f64,
     /// Whether it is a counter as the engine shows it, not one that is reckoned from several.
     pub(super) plain: bool,
+    /// How far the difference may be off, for the digits that were printed.
+    pub(super) off: f64,
 }
 
 /// What the engine's page said at a moment.
@@ -48,7 +50,8 @@ impl Reading {
         formulas.iter().find_map(|formula| {
             let now = formula.value(rules.on(&self.page, false))?;
             let was = formula.value(rules.on(&before.page, true))?;
-            Some(Since { was, now, plain: formula.is_plain() })
+            let off = formula.off(rules.on(&self.page, false)) + formula.off(rules.on(&before.page, true));
+            Some(Since { was, now, plain: formula.is_plain(), off })
         })
     }
 

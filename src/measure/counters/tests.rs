@@ -154,7 +154,34 @@ fn what_does_not_close_is_said_with_its_numbers() {
     let figures = figures(&measured(), window);
     close_to(&figures, &[("closure_ratio", 1212.0 / 1112.0)]);
     let warning = figures.warnings.iter().find(|warning| warning.id == "closure").unwrap();
-    insta::assert_snapshot!(warning.text, @"20.60 steps/s x 2.000 requests a step x 2.942 tokens = 121.2 tok/s, 9.0 % off the client's 111.2 tok/s; the engine's own count of tokens agrees with the client's, so some of its steps or accepted drafts gave no answer a token");
+    insta::assert_snapshot!(warning.text, @"20.60 steps/s x 2.000 requests a step x 2.942 tokens = 121.2 tok/s, 9.0 % off the client's 111.2 tok/s; the engine's own count of tokens agrees with the client's, so some of its steps or accepted drafts gave no answer a token (such as drafts that were accepted and cut off where an answer ended)");
+}
+
+#[test]
+fn drafts_that_an_answers_end_cuts_off_are_no_tokens_of_a_step() {
+    // Two for each of four requests, with drafts of three: the engine's own count of tokens has them not.
+    let after = llamacpp(306, 512.0 / 306.0, 1212, 400, 1200, 708);
+    let whole = window(EngineKind::Llamacpp, llamacpp(100, 1.0, 100, 0, 0, 0), after.clone(), after);
+    close_to(&figures(&measured(), whole), &[("closure_ratio", 1.0), ("acceptance_length", 2.77)]);
+}
+
+#[test]
+fn digits_that_are_not_printed_are_no_fault_of_the_closure() {
+    // As in the run that closes, after a million of each: of a step's tokens the last digit is one of tens.
+    let page = |steps: &str, tokens: &str, accepted: u64| {
+        Page::read(&format!(
+            "llamacpp:n_decode_total {steps}\nllamacpp:n_busy_slots_per_decode 2\nllamacpp:tokens_predicted_total {tokens}\n             llamacpp:spec_decode_num_drafts_total {accepted}\nllamacpp:spec_decode_num_draft_tokens_total {accepted}\n             llamacpp:spec_decode_num_accepted_tokens_total {accepted}\nllamacpp:requests_processing 4\n"
+        ))
+    };
+    // 420 steps of requests, and of 30 tokens nobody knows: 2.7 % beside the 2 %.
+    let warns = |accepted: u64| {
+        let after = page("1.00022e+06", "3.00111e+06", 1000 + accepted);
+        let rounded = window(EngineKind::Llamacpp, page("1.00001e+06", "3e+06", 1000), after.clone(), after);
+        let figures = figures(&measured(), rounded);
+        close_to(&figures, &[("closure_ratio", (420 + accepted) as f64 / 1112.0)]);
+        figures.warnings.iter().any(|warning| warning.id == "closure")
+    };
+    assert_eq!((warns(740), warns(750)), (false, true));
 }
 
 #[test]

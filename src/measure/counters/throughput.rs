@@ -32,7 +32,7 @@ impl Throughput {
         let mut found = Throughput {
             steps_per_s: steps.map(|steps| (steps / seconds, Source::Counters)),
             requests_per_step: steps.zip(request_steps).map(|(steps, all)| (all / steps, Source::Counters)),
-            tokens_per_request_step: tokens_per_request_step(window, request_steps, acceptance),
+            tokens_per_request_step: tokens_per_request_step(measured, window, request_steps, acceptance),
             ..Throughput::default()
         };
         if found.requests_per_step.is_none() && steps.is_some() {
@@ -56,7 +56,7 @@ impl Throughput {
         }
         let closure = product / client;
         self.closure = Some(closure);
-        if (closure - 1.0).abs() <= CLOSURE_LIMIT {
+        if (closure - 1.0).abs() <= CLOSURE_LIMIT + slack(window, tokens) {
             return;
         }
         let mut text = format!(
@@ -69,6 +69,15 @@ impl Throughput {
         text.push_str(&why(measured, window, seconds, client, [steps.1, requests.1, each.1]));
         self.warning = Some(Warning::new("closure", text));
     }
+}
+
+/// How far the product may be off for digits that the engine did not print, as a share.
+fn slack(window: &Window, tokens: f64) -> f64 {
+    let of_tokens = [Counter::RequestSteps, Counter::AcceptedTokens, Counter::OutputTokens].map(|one| window.off(one));
+    // Where the steps of requests are counted, the steps themselves cancel out.
+    let steps = window.counted(Counter::Steps).filter(|steps| *steps > 0.0);
+    let of_steps = steps.filter(|_| window.counted(Counter::RequestSteps).is_none());
+    of_tokens.iter().sum::<f64>() / tokens + of_steps.map_or(0.0, |steps| window.off(Counter::Steps) / steps)
 }
 
 /// Where a factor is off, as far as the engine's own count of tokens tells.
@@ -87,7 +96,7 @@ fn why(measured: &Measured, window: &Window, seconds: f64, client: f64, sources:
         return String::new();
     };
     if (engine / client - 1.0).abs() <= CLOSURE_LIMIT {
-        "; the engine's own count of tokens agrees with the client's, so some of its steps or accepted drafts gave no answer a token".to_owned()
+        "; the engine's own count of tokens agrees with the client's, so some of its steps or accepted drafts gave no answer a token (such as drafts that were accepted and cut off where an answer ended)".to_owned()
     } else if engine > client {
         format!(
             "; the engine's own count is {engine:.1} tok/s: it worked for somebody else as well, or made tokens that reached no answer"
@@ -99,7 +108,11 @@ fn why(measured: &Measured, window: &Window, seconds: f64, client: f64, sources:
 
 /// With speculation that is counted: each request-step gives its own token and the drafts that it accepted. Else what the
 /// engine's own count of tokens says.
+///
+/// vLLM counts an accepted draft also where the limit of tokens cuts it off, and it reaches nobody: up to a draft for
+/// each request. As far as that, its own count of tokens is what the steps gave.
 fn tokens_per_request_step(
+    measured: &Measured,
     window: &Window,
     request_steps: Option<f64>,
     acceptance: &Acceptance,
@@ -107,12 +120,25 @@ fn tokens_per_request_step(
     let speculates = window.counted(Counter::VerifySteps).is_some_and(|steps| steps > 0.0);
     let accepted = window.counted(Counter::AcceptedTokens).filter(|_| speculates);
     match (request_steps, accepted, window.counted(Counter::OutputTokens)) {
-        (Some(steps), Some(accepted), _) => Some((1.0 + accepted / steps, Source::Counters)),
+        (Some(steps), Some(accepted), output) => {
+            let made = steps + accepted;
+            let cut_off = cut_off_at_most(measured, window);
+            let given = output.filter(|given| *given < made && made - given <= cut_off).unwrap_or(made);
+            Some((given / steps, Source::Counters))
+        }
         (Some(steps), None, Some(tokens)) => Some((tokens / steps, Source::Counters)),
         // Each step of a request is taken as a verify step, which a prompt's own is not.
         _ if acceptance.is_known() => acceptance.length,
         _ => (!window.counted.is_empty()).then_some((1.0, Source::Estimate)),
     }
+}
+
+/// The accepted drafts that ends of answers may have cut off: none is longer than what a verify step drafts.
+fn cut_off_at_most(measured: &Measured, window: &Window) -> f64 {
+    let counted = |counter| window.counted(counter).filter(|count| *count > 0.0);
+    let draft =
+        counted(Counter::DraftTokens).zip(counted(Counter::VerifySteps)).map(|(drafted, steps)| drafted / steps);
+    draft.map_or(0.0, f64::ceil) * measured.timelines.len() as f64
 }
 
 /// The seconds in which the engine worked for the measured requests: from the first sending to the last generated token,

@@ -15,6 +15,8 @@ pub struct Window {
     pub ended: Nanos,
     /// What was counted between them.
     pub counted: BTreeMap<Counter, f64>,
+    /// How far each of those may be off, in either direction, where the engine did not print all digits.
+    pub off: BTreeMap<Counter, f64>,
     /// Drafted tokens accepted, by their place in the draft.
     pub by_position: Vec<f64>,
     /// What was shown in between.
@@ -47,9 +49,12 @@ impl Window {
             if counter == Counter::AcceptedByPosition {
                 continue;
             }
-            let Some(Since { was, now, plain }) = after.since(before, counter, rules) else { continue };
+            let Some(Since { was, now, plain, off }) = after.since(before, counter, rules) else { continue };
             if now >= was {
                 window.counted.insert(counter, now - was);
+                if off > 0.0 {
+                    window.off.insert(counter, off);
+                }
             } else if plain {
                 window.restarted.push(counter.word().to_owned());
             }
@@ -65,6 +70,7 @@ impl Window {
         }
         if !window.restarted.is_empty() {
             window.counted.clear();
+            window.off.clear();
             window.by_position.clear();
         }
         window.gauges = gauges(during, rules);
@@ -75,6 +81,11 @@ impl Window {
     /// What was counted.
     pub fn counted(&self, counter: Counter) -> Option<f64> {
         self.counted.get(&counter).copied()
+    }
+
+    /// How far a count may be off, in either direction, for the digits that the engine printed. 0: not at all.
+    pub fn off(&self, counter: Counter) -> f64 {
+        self.off.get(&counter).copied().unwrap_or(0.0)
     }
 
     /// A gauge.
@@ -148,6 +159,16 @@ mod tests {
         assert_eq!((running.samples, running.mean, running.max, running.above_zero_ratio), (2, 1.5, 3.0, 0.5));
         assert_eq!(window.gauge(Counter::IntervalAcceptanceLength).unwrap().mean, 2.5);
         assert!(window.restarted.is_empty() && window.gauge(Counter::StartedAt).is_none());
+    }
+
+    #[test]
+    fn digits_that_were_not_printed_make_a_count_uncertain() {
+        let window =
+            Window::between(&reading(1, "o_total 1.23456e+06"), &[], &reading(2, "o_total 1.23472e+06"), &rules());
+        assert_eq!((window.counted(Counter::OutputTokens), window.off(Counter::OutputTokens)), (Some(160.0), 10.0));
+        let exact =
+            Window::between(&reading(1, "o_total 1.234561e+06"), &[], &reading(2, "o_total 1.234722e+06"), &rules());
+        assert_eq!((exact.counted(Counter::OutputTokens), exact.off(Counter::OutputTokens)), (Some(161.0), 0.0));
     }
 
     #[test]

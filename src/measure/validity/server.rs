@@ -37,20 +37,25 @@ pub(super) fn warnings(measured: &Measured, step: &Step, seen: &Seen) -> Vec<War
 
 /// The engine's counter of generated tokens beside the sum over the answers.
 fn counts_disagree(measured: &Measured, step: &Step, seen: &Seen) -> Option<Reason> {
-    let engine = seen.counters.as_ref()?.counted(Counter::OutputTokens)?;
+    let window = seen.counters.as_ref()?;
+    let engine = window.counted(Counter::OutputTokens)?;
     let counted = |timeline: &Timeline| {
         let (tokens, source) = timeline.output_tokens();
         source.filter(|source| *source != TokenSource::Chunks).map(|_| tokens)
     };
     // Chunks are no count of tokens: with one answer that has nothing else there is no sum.
     let answers: u64 = ok(measured).map(counted).sum::<Option<u64>>()?;
-    // What a failed request had generated until then nobody says.
-    let failed =
-        measured.timelines.iter().filter(|timeline| !timeline.is_ok() && timeline.sent.is_some()).count() as u64;
+    // What a failed sending had generated until then nobody says, be it the request's only one or one before its answer.
+    let failed = |timeline: &Timeline| {
+        let before = u64::from(timeline.attempts).saturating_sub(1);
+        before + u64::from(!timeline.is_ok() && timeline.sent.is_some())
+    };
+    let failed: u64 = measured.timelines.iter().map(failed).sum();
     let most = answers.saturating_add(failed.saturating_mul(most_tokens(step))) as f64;
+    let off = window.off(Counter::OutputTokens);
     let least = answers as f64;
     let text = format!("the engine counts {engine:.0} generated tokens, the answers come to {answers}");
-    let agree = least * (1.0 - COUNTS_RATIO_LIMIT) <= engine && engine <= most * (1.0 + COUNTS_RATIO_LIMIT);
+    let agree = least * (1.0 - COUNTS_RATIO_LIMIT) - off <= engine && engine <= most * (1.0 + COUNTS_RATIO_LIMIT) + off;
     (!agree).then(|| Reason::new("counts_disagree", text))
 }
 

@@ -77,7 +77,7 @@ pub const STEP_REASONS: &[Rule] = &[
     ),
     rule(
         "counts_disagree",
-        "the engine's own counter of generated tokens differs from the sum over the answers by more than 2 %; a failed request may have generated anything up to its limit. Other requests than these are in it too, so a server that others use is found by this",
+        "the engine's own counter of generated tokens differs from the sum over the answers by more than 2 %; a failed request, and a sending that was tried again, may have generated anything up to its limit, and digits that the engine does not print (llama.cpp prints six) are allowed for. Other requests than these are in it too, so a server that others use is found by this",
     ),
     rule("not_streamed", "more than 10 % of the answers of several tokens came at once"),
     rule(

@@ -209,6 +209,18 @@ fn the_engines_own_count_must_agree_with_the_answers() {
     some_failed.push(failed(Outcome::TimedOut));
     let with_failure = |tokens: f64| seen_ids(&with(some_failed.clone()), &counted(&[(Counter::OutputTokens, tokens)]));
     assert_eq!((with_failure(262.0), with_failure(270.0)), (vec![], vec!["counts_disagree".to_owned()]));
+    // One was sent twice before it was answered: the first sending may have generated up to 64.
+    let mut again = clean();
+    again[0].attempts = 2;
+    let retried = |tokens: f64| seen_ids(&with(again.clone()), &counted(&[(Counter::OutputTokens, tokens)]));
+    assert_eq!((retried(104.0), retried(107.0)), (vec![], vec!["counts_disagree".to_owned()]));
+    // Above a million llama.cpp prints tens.
+    let rounded = |tokens: f64| {
+        let mut seen = counted(&[(Counter::OutputTokens, tokens)]);
+        seen.counters.as_mut().unwrap().off.insert(Counter::OutputTokens, 10.0);
+        seen_ids(&with(clean()), &seen)
+    };
+    assert_eq!((rounded(50.0), rounded(30.0), rounded(51.0)), (vec![], vec![], vec!["counts_disagree".to_owned()]));
     // An answer without a count: nothing to hold it against.
     let mut uncounted = clean();
     uncounted[0].usage = None;
