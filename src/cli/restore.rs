@@ -14,7 +14,7 @@ use crate::launch::WorkFolder;
 #[command(after_help = "Examples:
   orch restore
 
-Exit codes: 0 all is back, or nothing was down; 1 something is not back")]
+Exit codes: 0 all is back, or nothing was down; 1 something is not back, or in the hands of a run that goes on")]
 pub(crate) struct RestoreArgs {}
 
 pub(crate) fn run(_args: RestoreArgs, _global: &Global) -> Outcome {
@@ -30,6 +30,8 @@ pub(crate) fn run(_args: RestoreArgs, _global: &Global) -> Outcome {
                 record.what.shown(),
                 record.run
             ));
+            // It is down now, and whoever asks by the exit code is to know.
+            all_back = false;
             continue;
         }
         out::line(format_args!(
@@ -42,8 +44,9 @@ pub(crate) fn run(_args: RestoreArgs, _global: &Global) -> Outcome {
         let runtime = runtime.map_err(Failure::own)?;
         if let Err(error) = runtime.block_on(deploy::restorer_here(&work, &record.key, &orch)) {
             out::complain(&miette::Report::new(error));
-            all_back = false;
         }
+        // Somebody else may have taken it in hand in between.
+        all_back &= !deploy::undone(&work).map_err(own)?.iter().any(|(left, _)| left.key == record.key);
     }
     nothing &= !say_restored(&work)?;
     if nothing {

@@ -1,9 +1,10 @@
 //! Production: the server of somebody else that `--displace` stops and brings back, by its own manager.
 
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use tokio::process::Command;
 
 use super::error::DeployError;
 use super::launcher::blocking;
@@ -17,6 +18,10 @@ use crate::units;
 const PROOF_TOKENS: u32 = 8;
 /// How long production may take to serve again, unless `hosts.yaml` says otherwise.
 const READY: Duration = Duration::from_secs(20 * 60);
+/// How long a command that only asks may take.
+const STATUS: Duration = Duration::from_secs(30);
+/// How long a command that stops it may take.
+const STOP: Duration = Duration::from_secs(10 * 60);
 
 /// What `hosts.yaml` says of a host's production.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -106,7 +111,15 @@ impl Production {
                     .into()),
                 }
             }
-            What::Command { status: Some(words), .. } => Ok(run(&words).is_ok()),
+            What::Command { status: Some(words), .. } => match run(&words, STATUS).await {
+                Ok(()) => Ok(true),
+                Err(Ran::Status(_)) => Ok(false),
+                // Not known is not down: a run would believe that there is nothing to stop.
+                Err(Ran::Not(why)) => {
+                    let words = host::quote_all(&words);
+                    Err(DeployError::Command { words, what: "says whether production is up", why })
+                }
+            },
             What::Command { status: None, .. } => {
                 let asked = gate::answers(&self.url, self.model.as_deref(), PROOF_TOKENS, Duration::from_secs(5)).await;
                 Ok(asked.is_ok())
@@ -123,7 +136,7 @@ impl Production {
                 None => Ok(()),
             })
             .await?),
-            What::Command { stop, .. } => command(stop, "stops production").await,
+            What::Command { stop, .. } => command(stop, "stops production", STOP).await,
         }
     }
 
@@ -144,7 +157,7 @@ impl Production {
                 };
                 Ok(blocking(words).await?)
             }
-            What::Command { start, .. } => command(start, "starts production").await,
+            What::Command { start, .. } => command(start, "starts production", self.ready.unwrap_or(READY)).await,
         }
     }
 
@@ -156,22 +169,60 @@ impl Production {
     }
 }
 
-async fn command(words: Vec<String>, what: &'static str) -> Result<(), DeployError> {
-    let shown = host::quote_all(&words);
-    let ran = tokio::task::spawn_blocking(move || run(&words)).await;
-    let ran = ran.unwrap_or_else(|panic| Err(panic.to_string()));
-    ran.map_err(|why| DeployError::Command { words: shown, what, why })
+async fn command(words: Vec<String>, what: &'static str, limit: Duration) -> Result<(), DeployError> {
+    run(&words, limit).await.map_err(|ran| {
+        let (Ran::Status(why) | Ran::Not(why)) = ran;
+        DeployError::Command { words: host::quote_all(&words), what, why }
+    })
 }
 
-/// Runs a command to its end. It may leave a server behind, which must not keep this waiting: nothing is read from it.
-fn run(words: &[String]) -> Result<(), String> {
-    let (program, arguments) = words.split_first().ok_or("there is no program")?;
-    let status = Command::new(program)
+/// How a command did not succeed.
+#[derive(Debug)]
+enum Ran {
+    /// It ended, and not with 0.
+    Status(String),
+    /// It could not be run, or did not end.
+    Not(String),
+}
+
+/// Runs a command to its end, or for `limit`: then it is killed, it alone. It may leave a server behind, which must not
+/// keep this waiting: nothing is read from it.
+async fn run(words: &[String], limit: Duration) -> Result<(), Ran> {
+    let (program, arguments) = words.split_first().ok_or_else(|| Ran::Not("there is no program".to_owned()))?;
+    let mut child = Command::new(program)
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .status()
-        .map_err(|error| error.to_string())?;
-    if status.success() { Ok(()) } else { Err(status.to_string()) }
+        .spawn()
+        .map_err(|error| Ran::Not(error.to_string()))?;
+    match tokio::time::timeout(limit, child.wait()).await {
+        Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(Ok(status)) => Err(Ran::Status(status.to_string())),
+        Ok(Err(error)) => Err(Ran::Not(error.to_string())),
+        Err(_) => {
+            let killed = match child.kill().await {
+                Ok(()) => "it was killed".to_owned(),
+                Err(error) => format!("it could not be killed: {error}"),
+            };
+            Err(Ran::Not(format!("it did not end within {} s; {killed}", limit.as_secs_f64())))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_command_that_does_not_end_is_killed_and_told() {
+        let words = |text: &str| ["sh", "-c", text].map(str::to_owned);
+        let limit = Duration::from_millis(300);
+        let ran = run(&words("exec sleep 600"), limit).await.unwrap_err();
+        assert!(matches!(&ran, Ran::Not(why) if why == "it did not end within 0.3 s; it was killed"), "{ran:?}");
+        let minute = Duration::from_secs(60);
+        run(&words("sleep 600 & echo $! > /dev/null; kill $!"), minute).await.unwrap();
+        assert!(matches!(run(&words("exit 3"), minute).await, Err(Ran::Status(why)) if why.contains('3')));
+        assert!(matches!(run(&["/no/such/program".to_owned()], minute).await, Err(Ran::Not(_))));
+    }
 }

@@ -27,7 +27,10 @@ pub async fn put_back(
         return Ok(None);
     };
     if old.run == next.run {
-        // It was already what serves when its run was killed.
+        // It was already what serves when its run was killed, which may have left what it replaced.
+        if let Some(replaced) = place.previous()?.filter(|replaced| replaced.run != next.run) {
+            launcher::remove(&replaced, work, same_unit(&replaced, next)).await?;
+        }
         return Ok(Some(old));
     }
     launcher::stop(next, work).await?;

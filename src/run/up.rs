@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::bench::{Bench, Files, measure_step};
 use super::displace::Hold;
 use super::error::{RunError, Stop};
+use super::serving::ServerLog;
 use super::up_plan::{self, Planned};
 use super::{Context, Job, Sources, effective, judge, limit_s, quality, settings, until};
 use crate::deploy::{self, As, DeployError, Deployed, Deployments, Running, Silent, Starting, Undo, What, unified};
@@ -14,7 +15,7 @@ use crate::gate::{self, LogGrammar};
 use crate::launch::systemd::Manager;
 use crate::load::{Options, Target};
 use crate::measure::Capacity;
-use crate::record::model::{AnswersWhen, Record, VerdictKind};
+use crate::record::model::{AnswersWhen, Reason, Record, Verdict, VerdictKind};
 use crate::render::{Readiness, Warning};
 
 /// What is to be deployed, beside the job.
@@ -113,11 +114,17 @@ pub async fn up(job: &Job<'_>, deploy: &Deploy<'_>, cx: &Context<'_>) -> Result<
             return Err(error);
         }
     };
-    let measured = going.ended != Ended::Shown;
-    let mut complete = failure.is_none() && !failed;
-    if measured && deploy.check.is_some() || failure.is_some() {
-        complete = judge(failure, job.against, cx.store, cx.folder)? && !failed;
-    }
+    let complete = match unmeasured(deploy) {
+        Some(reason) if !failed => {
+            // Its start alone is not held against the baseline: nobody asked for that.
+            let verdict = Verdict { kind: VerdictKind::NoBaseline, reasons: vec![reason], cause: None };
+            log.emit(Scope::Run, Event::Judged { verdict, comparisons: Vec::new(), failure: None })?;
+            true
+        }
+        // Interrupted: there is nothing to judge, and its end says so.
+        Some(_) if failure.is_none() => false,
+        _ => judge(failure, job.against, cx.store, cx.folder)? && !failed,
+    };
     let verdict = log.state();
     let good = match verdict.judged_kind() {
         Some(kind) => kind > VerdictKind::Regressed,
@@ -135,6 +142,15 @@ pub async fn up(job: &Job<'_>, deploy: &Deploy<'_>, cx: &Context<'_>) -> Result<
         base_url: planned.map(|planned| planned.next.readiness.base_url.clone()),
         outage_s: going.outage.sum_s,
     })
+}
+
+/// Why nothing is measured, and so nothing compared; `None` where something is.
+fn unmeasured(deploy: &Deploy<'_>) -> Option<Reason> {
+    match (deploy.dry, deploy.check) {
+        (true, _) => Some(Reason::new("dry_run", "nothing was changed and nothing measured (`--dry-run`)")),
+        (false, None) => Some(Reason::new("not_checked", "it serves, and nothing was measured (`--no-check`)")),
+        (false, Some(_)) => None,
+    }
 }
 
 /// Everything up to the verdict.
@@ -165,6 +181,9 @@ async fn stages(
         going.ended = Ended::Shown;
         return Ok(());
     }
+    let settings = settings(&cx.folder.record().profile);
+    let grammar =
+        LogGrammar::new(&job.definition.log).map_err(Stop::grammar)?.with_settings(settings).with_secrets(job.secrets);
     hold.measure(job, cx)?;
     let was_up = match &old {
         Some(old) => deploy::is_up(old, cx.work).map_err(refused)?,
@@ -176,13 +195,19 @@ async fn stages(
     } else {
         hold.make_room(job, cx).await?;
         replace(&next, old.as_ref(), was_up, job, cx, going).await?;
-        gate_new(job, &plan.readiness, cx, going).await?
+        gate_new(job, &plan.readiness, &grammar, cx, going).await?
+    };
+    // The log of what serves unchanged is that of the run that deployed it.
+    let server_log = match going.ended {
+        Ended::Unchanged => None,
+        _ => Some(ServerLog { path: cx.server_log, grammar: &grammar }),
     };
     let asked = cx.folder.record().profile;
     let beside = gate::Beside { asked: &asked, facts: &ready.facts, log: None };
     let reading = effective::read(&ready.base_url, &job.definition.readback, &beside, log);
     let capacity = until(cx.interrupt, reading).await??;
-    check(&ready, &capacity, deploy, &plan.steps, job, cx).await
+    let Some(step) = plan.steps.iter().find(|step| Some(step.name.as_str()) == deploy.check) else { return Ok(()) };
+    check(&ready, &capacity, step, server_log, job, cx).await
 }
 
 /// Stops what serves, if anything does, and starts the new one in its place. From the stop on a restorer waits for the
@@ -215,16 +240,14 @@ async fn replace(
 async fn gate_new(
     job: &Job<'_>,
     readiness: &Readiness,
+    grammar: &LogGrammar,
     cx: &Context<'_>,
     going: &mut Going,
 ) -> Result<gate::Ready, Stop> {
     let log = &cx.folder.journal;
-    let settings = settings(&cx.folder.record().profile);
-    let grammar =
-        LogGrammar::new(&job.definition.log).map_err(Stop::grammar)?.with_settings(settings).with_secrets(job.secrets);
     let readiness = Readiness { timeout_s: Some(limit_s(readiness, job.usual_ready_s)), ..readiness.clone() };
     let Some(running) = &going.running else { return Err(Stop::Interrupted) };
-    let waiting = gate::wait(running.watched(), cx.server_log, &readiness, &grammar, cx.clock, log);
+    let waiting = gate::wait(running.watched(), cx.server_log, &readiness, grammar, cx.clock, log);
     let ready = until(cx.interrupt, waiting).await??;
     going.outage.up();
     Ok(ready)
@@ -254,12 +277,11 @@ async fn prove_again(serving: &Deployed, job: &Job<'_>, cx: &Context<'_>) -> Res
 async fn check(
     ready: &gate::Ready,
     capacity: &Capacity,
-    deploy: &Deploy<'_>,
-    steps: &[crate::render::Step],
+    step: &crate::render::Step,
+    server_log: Option<ServerLog<'_>>,
     job: &Job<'_>,
     cx: &Context<'_>,
 ) -> Result<(), Stop> {
-    let Some(step) = steps.iter().find(|step| Some(step.name.as_str()) == deploy.check) else { return Ok(()) };
     let target = Target { base_url: ready.base_url.clone(), model: Some(ready.model.clone()), headers: Vec::new() };
     let options = Options { ask_usage: job.profile.instrument, ..Options::default() };
     let sources = Sources::of_run(job.profile, job.definition, cx.server_log);
@@ -272,7 +294,7 @@ async fn check(
         log: &cx.folder.journal,
         load_path: "beside",
         ceiling: crate::selftest::known_ceiling(cx.work),
-        server_log: None,
+        server_log,
         flush: job.definition.endpoints.flush.as_deref().filter(|_| job.definition.requests.cold_prefix.is_empty()),
         capacity: Some(capacity),
         keep_chunks: false,

@@ -189,7 +189,12 @@ fn an_up_that_is_killed_half_way_ends_with_the_old_one_serving() {
     let mut stranger = Stranger::start();
     let port = free_port();
     let profile = write_profile(&home, port, GOOD, "");
+    up(&home, &[&profile, "--dry-run"]).expect(0);
+    assert_eq!(home.record()["verdict"]["reasons"][0]["id"], "dry_run");
     up(&home, &[&profile, "--no-check"]).expect(0);
+    // Neither was measured, and neither failed.
+    let listed = home.run(&["list"]).stdout;
+    assert!(listed.matches("no baseline").count() == 2 && !listed.contains("failed"), "{listed}");
     let old = home.ps()[0]["pid"].as_u64().unwrap();
     let profile = write_profile(&home, port, "--never-ready", "");
     let mut child =
@@ -286,4 +291,38 @@ fn a_deployment_in_a_stand_in_container_is_replaced_and_put_back() {
     assert_eq!(ledger(port), Some(1));
     engine.run(&["down", "serve"]).expect(0);
     assert_eq!(engine.containers(), [stranger]);
+}
+
+#[test]
+fn an_up_that_is_killed_after_the_new_one_was_proven_leaves_nothing_of_the_old_one() {
+    let engine = Engine::new();
+    let port = free_port();
+    let up = |options: &str| engine.run(&["up", &engine.profile("serve", port, options), "--no-check"]).expect(0);
+    engine.docker(&["pull", "engine:v1"]).expect(0);
+    up(GOOD);
+    let old = engine.home.record()["id"].as_str().unwrap().to_owned();
+    up("--token-pace, '0.011'");
+    let serving = engine.containers();
+    assert_eq!(serving.len(), 1);
+    // As it is when orch is killed between the new one's success and the end of the old one.
+    let label = format!("orch.run={old}");
+    let python = python();
+    let aside = ["run", "--detach", "--name", "orch-serve-before", "--label", &label, "--entrypoint", &python];
+    engine.docker(&[&aside[..], &["engine:v1", "-c", "import time; time.sleep(600)"]].concat()).expect(0);
+    let current = engine.home.state().join("orch/deployments/serve/current.json");
+    let current: Value = serde_json::from_slice(&std::fs::read(current).unwrap()).unwrap();
+    let undone = serde_json::json!({
+        "v": 1, "key": "deployment-serve", "run": current["run"], "since": current["since"],
+        "what": {"deployment": current},
+    });
+    let undo = engine.home.state().join("orch/undo");
+    std::fs::create_dir_all(&undo).unwrap();
+    std::fs::write(undo.join("deployment-serve.json"), undone.to_string()).unwrap();
+    engine.run(&["restore"]).expect(0);
+    assert_eq!(engine.containers(), serving);
+    assert!(ledger(port).is_some());
+    up(GOOD);
+    assert_eq!(engine.containers().len(), 1);
+    engine.run(&["down", "serve"]).expect(0);
+    assert!(engine.containers().is_empty());
 }

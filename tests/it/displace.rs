@@ -201,6 +201,8 @@ fn a_killed_orch_brings_production_back_and_a_second_one_is_told_who_has_it() {
     assert!(listed.iter().any(|one| one["state"] == "displaced"), "{listed:#?}");
     let shown = production.home.run(&["ps"]).stdout;
     assert!(shown.contains("displaced"), "{shown}");
+    let held = production.home.run(&["restore"]).expect(1);
+    assert!(held.stdout.contains("in the hands of run"), "{}", held.stdout);
     // Another run, that shares the host's right to measure, finds production in hand.
     let words = [&production.words(&profile)[..], &["--set", "share=true", "--set", "port=auto"]].concat();
     let second = production.home.run(&words).expect(3);
