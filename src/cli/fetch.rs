@@ -88,7 +88,6 @@ pub(crate) fn run(args: FetchArgs, _global: &Global) -> Outcome {
     Ok(Exit::Done)
 }
 
-#[expect(clippy::large_enum_variant, reason = "there is one of it, for a moment")]
 enum Ended {
     Done(Result<Box<Found>, Box<PreflightError>>),
     Signal(Exit),
