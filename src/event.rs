@@ -85,6 +85,7 @@ impl<'de> Deserialize<'de> for Scope {
 /// What happened. The kind is the field `event` of a line, its fields are `data`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", content = "data", rename_all = "snake_case")]
+#[expect(clippy::large_enum_variant, reason = "an event is made, written down and gone; nobody keeps many")]
 pub enum Event {
     /// The run exists.
     RunBegan {
