@@ -25,7 +25,7 @@ impl DisplaceArgs {
     /// The production that makes room; `None` without the flag.
     pub(crate) fn production(&self, profile: &Profile, folders: &[PathBuf]) -> Result<Option<Production>, Failure> {
         let wrong = |error| Failure::new(Exit::Usage, error);
-        if !self.displace && !self.force_displace {
+        if !self.asked() {
             // A file that was named is read, so that a mistake in it does not wait for the night.
             if let Some(hosts) = &self.hosts {
                 Hosts::read(Some(hosts), folders).map_err(wrong)?;
@@ -34,6 +34,11 @@ impl DisplaceArgs {
         }
         let hosts = Hosts::read(self.hosts.as_deref().map(Path::new), folders).map_err(wrong)?;
         hosts.production(profile.host.as_deref().unwrap_or(LOCAL)).map(Some).map_err(wrong)
+    }
+
+    /// Whether production is to make room.
+    pub(crate) fn asked(&self) -> bool {
+        self.displace || self.force_displace
     }
 
     /// What a run is told.

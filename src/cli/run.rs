@@ -115,6 +115,13 @@ pub(crate) fn run(args: RunArgs, global: &Global) -> Outcome {
         let work = own_folder()?;
         let added = Added { keep, against };
         return match resume::open(&text, added, &work, global, &clock)? {
+            resume::Found::Open(_, asked) if asked.keep && displace.asked() => {
+                let report = miette::miette!(
+                    help = "resume it without `--displace`",
+                    "run `{text}` keeps its server, and production could not come back beside it"
+                );
+                Err(Failure::new(Exit::Usage, report))
+            }
             resume::Found::Open(begun, asked) => story(*begun, How::of(&asked, displace), &work, &clock, &tell),
             resume::Found::Complete(record, short) => ending(&record, &short, None, &tell),
         };

@@ -132,6 +132,8 @@ fn a_run_that_keeps_its_server_keeps_it_when_it_is_resumed() {
     let home = Home::new();
     let profile = profile(&home, "keeps", "", TWO);
     interrupted_in_the_second_step(&home, &["run", profile.to_str().unwrap(), "--keep"]);
+    let refused = home.run(&["run", "--resume", "latest", "--displace"]).expect(2);
+    assert!(refused.stderr.contains("keeps its server, and production"), "{}", refused.stderr);
     came_to_its_end(home.run(&["run", "--resume", "latest"]));
     assert_eq!(home.record()["left"]["kept"], home.ps()[0]["id"]);
     home.run(&["stop", "--all"]).expect(0);
