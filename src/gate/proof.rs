@@ -165,7 +165,7 @@ impl Reading {
         if self.text.trim().is_empty() {
             return wrong("200 without any text".to_owned());
         }
-        let readable = |c: char| c != '\u{fffd}' && (!c.is_control() || c.is_whitespace());
+        let readable = |c: char| c != '\u{fffd}' && !c.is_control() && !c.is_whitespace();
         if !self.text.chars().any(readable) {
             return wrong("text without a readable character".to_owned());
         }
@@ -252,6 +252,8 @@ mod tests {
         };
         let fffd = chunk(&json!({"content": "\u{fffd}\u{fffd}"}));
         assert_eq!(wrong(&[&fffd, &fffd, LAST]), "text without a readable character");
+        let spaced = chunk(&json!({"content": "\u{fffd} \u{fffd} "}));
+        assert_eq!(wrong(&[&spaced, LAST]), "text without a readable character");
         assert_eq!(wrong(&[LAST]), "200 without any text");
         assert_eq!(wrong(&[b"<html>"]), "200 without an answer in it");
         assert_eq!(wrong(&[b"data: {\"choices\":[{\"text\":\"\xff\"}]}"]), "text that is not UTF-8");
