@@ -323,6 +323,19 @@ fn plan(
         Some(_) => (said.command.clone(), BTreeMap::new()),
     };
     cx.folder.write_command(&command)?;
+    let provenance = around.map(|around| container::provenance(around.image)).unwrap_or(source::provenance(&said));
+    tell_planned(&plan, command, env, provenance, log)?;
+    Ok(plan)
+}
+
+/// Writes down what will be done, and what a person should know of it.
+fn tell_planned(
+    plan: &Plan,
+    command: Vec<String>,
+    env: BTreeMap<String, String>,
+    provenance: BTreeMap<String, Value>,
+    log: &dyn Emit,
+) -> Result<(), Stop> {
     let steps =
         plan.steps.iter().map(|step| PlannedStep { name: step.name.clone(), workload: step.workload.hash.clone() });
     log.emit(
@@ -333,13 +346,13 @@ fn plan(
             command,
             env,
             steps: steps.collect(),
-            provenance: around.map(|around| container::provenance(around.image)).unwrap_or(source::provenance(&said)),
+            provenance,
         },
     )?;
     for warning in &plan.warnings {
         log.emit(Scope::Run, Event::Warning(warning.clone()))?;
     }
-    Ok(plan)
+    Ok(())
 }
 
 /// Whether what was measured before an interruption is still part of the plan.

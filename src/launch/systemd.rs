@@ -104,8 +104,10 @@ impl Manager {
             Manager::System => PathBuf::from("/etc/systemd/system"),
             Manager::User => {
                 let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-                let config = set("XDG_CONFIG_HOME").or_else(|| Some(set("HOME")?.join(".config")));
-                config.unwrap_or_else(|| PathBuf::from("/root/.config")).join("systemd/user")
+                // Without HOME the manager takes the home of the user's entry, so that is where it looks for units.
+                let entry = || nix::unistd::User::from_uid(nix::unistd::geteuid()).ok().flatten().map(|user| user.dir);
+                let home = || set("HOME").or_else(entry).unwrap_or_else(|| PathBuf::from("/"));
+                set("XDG_CONFIG_HOME").unwrap_or_else(|| home().join(".config")).join("systemd/user")
             }
         }
     }

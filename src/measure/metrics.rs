@@ -372,7 +372,7 @@ pub const METRICS: &[Metric] = &[
         unit: "s",
         better: Some(Better::Lower),
         exactness: Exactness::Exact,
-        formula: "how long a phase of the start-up took, by the server's log",
+        formula: "how long a phase of the start-up took: from when the lines that bound it in the server's log were read, which is up to some 0.2 s after they were written",
         counts: "Starts, not requests.",
         ..RATE
     },

@@ -1,22 +1,19 @@
 //! What `orch up` would deploy: the facts of the place, the plan, and the artefact rendered from both.
 
-use std::collections::BTreeMap;
 use std::path::Path;
-
-use serde_json::Value;
 
 use super::container::{self, Around};
 use super::error::Stop;
 use super::up::Deploy;
-use super::{Context, Job, head, until};
+use super::{Context, Job, head, tell_planned, until};
 use crate::deploy::{Artefact, As, DeployError, Deployed, Deployments};
 use crate::engine;
-use crate::event::{Emit, Event, PlannedStep, Scope};
+use crate::event::{Emit, Event, Scope};
 use crate::launch::docker::DEPLOYMENT_LABEL;
 use crate::launch::systemd::{self, Manager};
 use crate::launch::{self, LaunchError, docker};
 use crate::preflight::{self, Found};
-use crate::profile::{EngineKind, Port};
+use crate::profile::Port;
 use crate::render::docker::{Image, Secrets, replaced, words};
 use crate::render::unit::{Unit, unit, unit_name};
 use crate::render::{self, Facts, Plan, Rank, Warning};
@@ -66,7 +63,7 @@ pub(super) async fn look(job: &Job<'_>, deploy: &Deploy<'_>, cx: &Context<'_>) -
     };
     cx.folder.write_command(&command)?;
     let provenance = image.as_ref().map(container::provenance).unwrap_or_default();
-    planned(&plan, command, &head, provenance, log)?;
+    tell_planned(&plan, command, head.env.clone(), provenance, log)?;
     let was_up = old.as_ref().is_some_and(|old| crate::deploy::is_up(old, cx.work).unwrap_or(true));
     let next = Deployed {
         v: 1,
@@ -83,32 +80,6 @@ pub(super) async fn look(job: &Job<'_>, deploy: &Deploy<'_>, cx: &Context<'_>) -
         artefact,
     };
     Ok(Planned { plan, next, old, was_up })
-}
-
-fn planned(
-    plan: &Plan,
-    command: Vec<String>,
-    head: &Rank,
-    provenance: BTreeMap<String, Value>,
-    log: &dyn Emit,
-) -> Result<(), Stop> {
-    let steps =
-        plan.steps.iter().map(|step| PlannedStep { name: step.name.clone(), workload: step.workload.hash.clone() });
-    log.emit(
-        Scope::Run,
-        Event::Planned {
-            engine: plan.engine.clone(),
-            simulated: plan.engine.kind == EngineKind::Sim,
-            command,
-            env: head.env.clone(),
-            steps: steps.collect(),
-            provenance,
-        },
-    )?;
-    for warning in &plan.warnings {
-        log.emit(Scope::Run, Event::Warning(warning.clone()))?;
-    }
-    Ok(())
 }
 
 /// The port stays what it was, unless the profile names another one; a new one must be free before anything is stopped.

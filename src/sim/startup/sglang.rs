@@ -152,7 +152,7 @@ fn kv_pool(story: &mut Story<'_>, length: Duration) {
 
 fn compile(story: &mut Story<'_>, length: Duration) {
     let at = story.at;
-    story.ranks(at, |_| "Running FlashInfer autotune with cache: /root/.cache/flashinfer/autotune.json".to_owned());
+    story.ranks(at, |_| "Running FlashInfer autotune with cache: /home/sim/.cache/flashinfer/autotune.json".to_owned());
     story.ranks(at + length.mul_f64(0.9), |_| "FlashInfer autotune completed.".to_owned());
 }
 

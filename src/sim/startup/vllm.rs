@@ -111,7 +111,7 @@ fn weights_end(story: &mut Story<'_>) {
 fn compile(story: &mut Story<'_>, length: Duration) {
     let at = story.at;
     story.ranks(at, |rank| {
-        format!("Using cache directory: /root/.cache/vllm/torch_compile_cache/9c1f2ab/rank_{rank}_0/backbone for vLLM's torch.compile")
+        format!("Using cache directory: /home/sim/.cache/vllm/torch_compile_cache/9c1f2ab/rank_{rank}_0/backbone for vLLM's torch.compile")
     });
     let s = length.as_secs_f64();
     story.ranks(at + length.mul_f64(0.4), |_| format!("Dynamo bytecode transform time: {:.2} s", s * 0.4));
