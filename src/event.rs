@@ -198,10 +198,29 @@ pub enum Event {
         /// How long it took.
         s: f64,
     },
-    /// The server does something.
+    /// The server does something that a spinning thread could not fake; while it is installed, the installation does.
     SignOfLife {
-        /// What showed it.
+        /// What showed it, in words.
         what: String,
+        /// Which signs those are; none while something is installed.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        signs: Vec<Sign>,
+        /// How many workers live, where they can be told apart.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        workers: Option<u32>,
+    },
+    /// There was no sign of life for longer than its phase is given. Nothing is ended for it; the next sign takes it back.
+    Stalled {
+        /// The phase.
+        phase: String,
+        /// Since the last sign of life.
+        silent_s: f64,
+        /// How long the whole phase usually takes here; `null` without history.
+        usual_s: Option<f64>,
+        /// How long after its launch the start is ended, if it is still not ready then.
+        limit_s: f64,
+        /// What is known of it otherwise, in words.
+        evidence: Vec<String>,
     },
     /// A line that looks like the cause of a failure.
     FailureSeen {
@@ -213,6 +232,9 @@ pub enum Event {
         line_no: u64,
         /// What to do about it.
         remedy: Option<String>,
+        /// Whether the line only reports another's failure: with it, the engine confirms that it has failed.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        wraps: bool,
     },
     /// The answer to a probe changed.
     ProbeAnswered {
@@ -337,6 +359,27 @@ pub enum Event {
     Warning(Warning),
 }
 
+/// What shows that a server does something. That a processor or a GPU is busy does not: ranks that wait for each other for
+/// ever keep both busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sign {
+    /// A new line of its log that is no heartbeat.
+    Line,
+    /// A progress bar is at another place than before.
+    Bar,
+    /// The next graph is captured.
+    Graph,
+    /// The memory in use of a device changed.
+    DeviceMemory,
+    /// Its processes read files.
+    Read,
+    /// A compiler runs under it.
+    Compiler,
+    /// A cache of compiled kernels grew.
+    JitCache,
+}
+
 /// Where a stage says what happened.
 ///
 /// The line is on disk when this returns; a stage that gets an error stops, since nothing may be done that could not be
@@ -366,8 +409,13 @@ pub struct PlannedStep {
 }
 
 impl Event {
+    /// How far an installation or a download is.
+    pub fn installing(what: impl Into<String>) -> Self {
+        Event::SignOfLife { what: what.into(), signs: Vec::new(), workers: None }
+    }
+
     /// The kinds that this build knows. A line of another kind comes from a newer build and is passed by.
-    pub const KINDS: [&str; 33] = [
+    pub const KINDS: [&str; 34] = [
         "run_began",
         "planned",
         "preflight",
@@ -381,6 +429,7 @@ impl Event {
         "fact",
         "phase_ended",
         "sign_of_life",
+        "stalled",
         "failure_seen",
         "probe_answered",
         "ready",
@@ -412,6 +461,7 @@ impl Event {
                 | Event::PhaseEnded { .. }
                 | Event::Fact { .. }
                 | Event::SignOfLife { .. }
+                | Event::Stalled { .. }
                 | Event::ProbeAnswered { .. }
                 | Event::LoadProgress { .. }
                 | Event::Counters { .. }

@@ -11,7 +11,12 @@ mod effective;
 mod endpoint;
 mod error;
 mod honoured;
+mod imported;
+mod machine;
+mod measuring;
 mod quality;
+mod recount;
+mod search;
 mod serving;
 mod source;
 mod up;
@@ -30,11 +35,11 @@ use crate::engine::Definition;
 use crate::event::{Emit, Event, PlannedStep, Scope};
 use crate::gate::{Beside, LogGrammar};
 use crate::launch::{self, Exited, Lease, WorkFolder};
-use crate::load::{Options, Target};
 use crate::profile::{EngineKind, Profile, Question};
+use crate::record::history::PastStarts;
 use crate::record::model::{AnswersWhen, Failure, Left, Reason, Record, StepResult, Verdict, VerdictKind};
 use crate::record::{Baseline, RunFolder, Store};
-use crate::render::{self, Facts, Plan, Rank, Readiness, Warning};
+use crate::render::{self, Facts, Plan, Rank, Warning};
 
 pub use bench::{Bench, Files};
 use container::Around;
@@ -46,6 +51,9 @@ pub use endpoint::bench;
 pub use error::RunError;
 use error::Stop;
 pub use honoured::not_yet;
+pub use imported::imported;
+pub use machine::Readings;
+use measuring::Measuring;
 pub use serving::ServerLog;
 pub use source::{After, Source};
 pub use up::{Deploy, Ended, Outcome, up};
@@ -60,8 +68,10 @@ pub struct Job<'a> {
     pub secrets: &'a BTreeMap<String, String>,
     /// The program that is started as the server's supervisor: orch itself.
     pub orch: &'a Path,
-    /// How long runs of this series usually take to be ready, in seconds.
-    pub usual_ready_s: Option<f64>,
+    /// How starts of this profile on this host went before.
+    pub past: &'a PastStarts,
+    /// Whether a line that looks fatal ends the start before the engine confirms it.
+    pub fail_fast: bool,
     /// Judged against this run instead of the baseline.
     pub against: Option<&'a Record>,
     /// Where its server comes from.
@@ -84,6 +94,8 @@ pub struct Context<'a> {
     pub folder: &'a RunFolder,
     /// Time.
     pub clock: &'a Clock,
+    /// Where the readings of the machine go.
+    pub machine: &'a Readings,
     /// Cancelled when the run shall end now, in order.
     pub interrupt: &'a CancellationToken,
     /// Where the server's output goes.
@@ -153,9 +165,7 @@ async fn stages(job: &Job<'_>, cx: &Context<'_>, left: &mut Option<Left>, hold: 
     let mut prepared = source::prepare(job, cx, hold).await?;
     // Nobody else measures on this host from here to the end: also a start under load would make it slower.
     hold.measure(job, cx)?;
-    let settings = settings(&cx.folder.record().profile);
-    let grammar =
-        LogGrammar::new(&job.definition.log).map_err(Stop::grammar)?.with_settings(settings).with_secrets(job.secrets);
+    let grammar = measuring::grammar(job, cx)?;
     *left = None;
     // Not cut short by an interrupt: it takes a moment, and half a start would have to be found again to be undone.
     let obtained = match source::obtain(job, &mut prepared, cx).await {
@@ -167,11 +177,18 @@ async fn stages(job: &Job<'_>, cx: &Context<'_>, left: &mut Option<Left>, hold: 
         }
     };
     (cx.on_server)(obtained.server.hurry());
+    cx.machine.of_gpus(obtained.server.devices().len());
     let mut worked = tokio::select! {
         biased;
         worked = serve(&obtained, &prepared, job, &grammar, cx) => worked,
         Err(error) = obtained.server.watch_supervisor(log) => Err(error.into()),
+        Err(error) = obtained.server.watch_telemetry(cx.machine) => Err(error.into()),
     };
+    if let Err(Stop::Failed(failure)) = &mut worked
+        && let Some(start) = &mut failure.start
+    {
+        start.known_good = job.past.known_good(job.profile.memory.fraction, &failure.kind);
+    }
     if let (Some(_), Err(Stop::Failed(failure))) = (&prepared.image, &mut worked) {
         container::look_why(failure, cx.folder.id().as_str()).await;
     }
@@ -204,34 +221,18 @@ async fn serve(
 ) -> Result<(), Stop> {
     let log = &cx.folder.journal;
     let (server, plan) = (&obtained.server, &prepared.plan);
-    let readiness =
-        Readiness { timeout_s: Some(limit_s(&plan.readiness, job.usual_ready_s)), ..plan.readiness.clone() };
-    let ready = until(cx.interrupt, source::ready(obtained, prepared, &readiness, grammar, job, cx)).await??;
+    let ready = until(cx.interrupt, source::ready(obtained, prepared, &plan.readiness, grammar, job, cx)).await??;
     let asked = cx.folder.record().profile;
     let beside = Beside { asked: &asked, facts: &ready.facts, log: Some(&prepared.log) };
     let reading = effective::read(&ready.base_url, &job.definition.readback, &beside, log);
     let capacity = until(cx.interrupt, reading).await??;
     let ready_lines = ready.log_lines;
-    let target = Target { base_url: ready.base_url, model: Some(ready.model), headers: Vec::new() };
-    let options = Options { ask_usage: job.profile.instrument, ..Options::default() };
     let halt = cx.interrupt.child_token();
-    let sources = Sources::of_run(job.profile, job.definition, cx.server_log);
-    let bench = Bench {
-        sources: &sources,
-        target: &target,
-        options: &options,
-        clock: cx.clock,
-        interrupt: &halt,
-        log,
-        load_path: "beside",
-        ceiling: crate::selftest::known_ceiling(cx.work),
-        server_log: Some(ServerLog { path: &prepared.log, grammar }),
-        flush: job.definition.endpoints.flush.as_deref().filter(|_| job.definition.requests.cold_prefix.is_empty()),
-        capacity: Some(&capacity),
-        keep_chunks: false,
-        keep_partial: false,
-    };
-    let done: Vec<String> = cx.folder.record().steps.into_iter().map(|step| step.name).collect();
+    let measuring = Measuring::on(&ready, job, cx);
+    let server_log = Some(ServerLog { path: &prepared.log, grammar });
+    let bench = measuring.bench(job, cx, &halt, server_log, &capacity);
+    let results = cx.folder.record().steps;
+    let done: Vec<String> = results.iter().map(|step| step.name.clone()).collect();
     let mut files = Files::in_folder(cx.folder.path(), cx.clock, &done).map_err(RunError::from)?;
     let before = match job.questions {
         [] => None,
@@ -239,7 +240,7 @@ async fn serve(
     };
     for step in plan.steps.iter().filter(|step| !done.contains(&step.name)) {
         let exited = {
-            let measuring = bench::measure_step(&bench, step, &mut files);
+            let measuring = search::measure(&bench, step, &mut files, &results);
             tokio::pin!(measuring);
             tokio::select! {
                 // The server's end comes first: it explains the failures of the requests that it cut off.
@@ -266,12 +267,6 @@ async fn serve(
     Ok(())
 }
 
-/// The limit of the start, in seconds: the profile's, else three times the usual and at least 20 minutes.
-fn limit_s(readiness: &Readiness, usual_ready_s: Option<f64>) -> f64 {
-    const LEAST_S: f64 = 20.0 * 60.0;
-    readiness.timeout_s.unwrap_or_else(|| usual_ready_s.map_or(LEAST_S, |usual| (3.0 * usual).max(LEAST_S)))
-}
-
 /// Requests that fail because their server is ending may all be over before its end is noticed.
 async fn gone_with_failures(server: &launch::Server, result: &StepResult) -> Option<Exited> {
     if result.counts.failed == 0 {
@@ -282,24 +277,6 @@ async fn gone_with_failures(server: &launch::Server, result: &StepResult) -> Opt
 
 /// How long a server that failed requests may take to be gone.
 const LAST_BREATH: Duration = Duration::from_millis(500);
-
-/// The profile's keys, dotted, for remedies that name them.
-fn settings(profile: &Value) -> BTreeMap<String, String> {
-    fn walk(path: &str, value: &Value, into: &mut BTreeMap<String, String>) {
-        match value {
-            Value::Object(map) => map.iter().for_each(|(key, value)| {
-                let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-                walk(&path, value, into);
-            }),
-            Value::String(text) => drop(into.insert(path.to_owned(), text.clone())),
-            Value::Null | Value::Array(_) => {}
-            other => drop(into.insert(path.to_owned(), other.to_string())),
-        }
-    }
-    let mut settings = BTreeMap::new();
-    walk("", profile, &mut settings);
-    settings
-}
 
 /// Plans with what was found, and writes the plan down. `say` adds what there is to say of a server that is there already.
 fn plan(
@@ -358,7 +335,8 @@ fn tell_planned(
 /// Whether what was measured before an interruption is still part of the plan.
 fn same_steps(plan: &Plan, record: &Record) -> Result<(), Stop> {
     let same = |done: &&StepResult| {
-        plan.steps.iter().any(|step| step.name == done.name && step.workload.hash == done.workload)
+        let named = |step: &render::Step| step.name == done.name || search::tries(step, &done.name);
+        plan.steps.iter().any(|step| named(step) && step.workload.hash == done.workload)
     };
     match record.steps.iter().find(|done| !same(done)) {
         None => Ok(()),
@@ -411,6 +389,10 @@ fn judge(
     let baseline = match against {
         Some(run) => Baseline::of(vec![run.clone()]),
         None => {
+            // What others have set as the baseline meanwhile. How that went is told when this run is sent to them.
+            if !record.steps.is_empty() {
+                let _ = store.meet();
+            }
             // What was measured is not lost for a baseline that cannot be read.
             let (baseline, warnings) = store.baseline_for(&record).unwrap_or_else(|error| {
                 (Baseline::default(), vec![Warning::new("baseline_unreadable", error.to_string())])

@@ -80,11 +80,11 @@ pub fn parse_duration(text: &str) -> Result<Duration, UnitError> {
     if total_ms > MAX_DURATION_MS {
         return Err(UnitError::OutOfRange { text: text.to_owned(), why: "longer than ten years" });
     }
-    let whole_ms = total_ms.round();
-    if (total_ms - whole_ms).abs() > 1e-6 {
-        return Err(UnitError::OutOfRange { text: text.to_owned(), why: "finer than a millisecond" });
+    let (total_us, whole_us) = (total_ms * 1e3, (total_ms * 1e3).round());
+    if (total_us - whole_us).abs() > 1e-3 {
+        return Err(UnitError::OutOfRange { text: text.to_owned(), why: "finer than a microsecond" });
     }
-    Ok(Duration::from_millis(whole_ms as u64))
+    Ok(Duration::from_micros(whole_us as u64))
 }
 
 /// A share from 0 to 1, as `3%` or `0.03`.
@@ -212,15 +212,19 @@ pub struct Tolerance {
     pub absolute: Option<f64>,
 }
 
-/// `1h30m`, `20m`, `1.5s`, `250ms`: the shortest exact form, largest unit first.
+/// `1h30m`, `20m`, `1s500ms`, `250ms`, `0.5ms`: whole units, largest first, and below a millisecond its decimals.
 pub fn duration_text(duration: Duration) -> String {
-    let mut rest = duration.as_millis();
+    let mut rest = duration.as_micros();
     let mut text = String::new();
-    for (unit, size) in [("h", 3_600_000), ("m", 60_000), ("s", 1_000), ("ms", 1)] {
+    for (unit, size) in [("h", 3_600_000_000), ("m", 60_000_000), ("s", 1_000_000)] {
         if rest >= size {
             text.push_str(&format!("{}{unit}", rest / size));
             rest %= size;
         }
+    }
+    if rest > 0 {
+        let decimals = format!(".{:03}", rest % 1_000);
+        text.push_str(&format!("{}{}ms", rest / 1_000, decimals.trim_end_matches('0').trim_end_matches('.')));
     }
     if text.is_empty() { "0s".to_owned() } else { text }
 }
@@ -299,6 +303,13 @@ mod tests {
         ] {
             assert_eq!(parse_duration(text).unwrap().as_millis(), ms, "{text}");
         }
+        for (text, us, written) in
+            [("0.5ms", 500, "0.5ms"), ("1.025ms", 1_025, "1.025ms"), ("1.0005s", 1_000_500, "1s0.5ms")]
+        {
+            let span = parse_duration(text).unwrap();
+            assert_eq!((span.as_micros(), duration_text(span).as_str()), (us, written));
+            assert_eq!(parse_duration(written), Ok(span));
+        }
         assert_eq!(
             parse_duration("20").unwrap_err().to_string(),
             "`20` has no unit; write `20s` for seconds or `20m` for minutes"
@@ -307,7 +318,7 @@ mod tests {
             parse_duration("20min").unwrap_err().to_string(),
             "`min` is not a unit here; the units are ms, s, m, h and d"
         );
-        for text in ["", "m", "-5s", "1h30", "1 h", "5s ", ".5s", "1e3s", "NaNs", "0.1ms", "99999999999h"] {
+        for text in ["", "m", "-5s", "1h30", "1 h", "5s ", ".5s", "1e3s", "NaNs", "0.0001ms", "99999999999h"] {
             assert!(parse_duration(text).is_err(), "{text}");
         }
     }

@@ -36,7 +36,7 @@ pub(crate) fn run(args: AttachArgs, global: &Global) -> Outcome {
     let AttachArgs { id, events } = args;
     let work = WorkFolder::find().map_err(|error| Failure::new(Exit::Own, error))?;
     let located = locate::run(&id, &work, global)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(Failure::own)?;
+    let runtime = crate::host::runtime::on_this_thread().map_err(Failure::own)?;
     runtime.block_on(watch(&located, &work, events, global.verbose > 0))
 }
 

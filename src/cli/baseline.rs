@@ -5,12 +5,13 @@ use std::collections::BTreeSet;
 use clap::{Args, Subcommand};
 use miette::Diagnostic;
 
-use super::{Exit, Failure, Global, Outcome, out, records};
+use super::{Exit, Failure, Global, Outcome, out, quick, records};
 use crate::clock::Clock;
+use crate::compare;
 use crate::record::baselines::{Action, Baselines, Key, Line, VERSION};
 use crate::record::index::Filter;
-use crate::record::model::VerdictKind;
-use crate::record::{Record, RunId, Store};
+use crate::record::model::{VerdictKind, Writer};
+use crate::record::{Baseline, Record, RunId, Store};
 use crate::report::{Align, Table, number};
 
 /// Says which runs are the baseline of a series.
@@ -87,6 +88,14 @@ enum Refused {
         help("if the change is meant to last: `orch baseline promote {run} --why TEXT`")
     )]
     Regressed { run: String },
+    #[error("{runs} would hide a loss that came in small steps: {why}")]
+    #[diagnostic(
+        code(orch::baseline::lost_since),
+        help(
+            "{anchor} is the first baseline since one was promoted, expired or cleared. If the change is meant to last: `orch baseline promote RUN --why TEXT`"
+        )
+    )]
+    LostSince { runs: String, anchor: String, why: String },
     #[error("the runs are of several series: {}", series.join(", "))]
     #[diagnostic(code(orch::baseline::several_series), help("set the baseline of one series at a time"))]
     SeveralSeries { series: Vec<String> },
@@ -105,14 +114,17 @@ impl From<Refused> for Failure {
 }
 
 pub(crate) fn run(args: BaselineArgs, global: &Global) -> Outcome {
-    let store = Store::open(&global.results).map_err(records::failure)?;
-    match args.action {
+    let store = records::store_with_others(global)?;
+    let done = match args.action {
         What::Set { runs, why } => set(&store, Action::Set, &runs, why),
         What::Promote { run, why } => set(&store, Action::Promote, &[run], Some(why)),
         What::Expire(ending) => end(&store, Action::Expire, ending),
         What::Clear(ending) => end(&store, Action::Clear, ending),
-        What::List { series, json } => list(&store, series.as_deref(), json),
-    }
+        What::List { series, json } => return list(&store, series.as_deref(), json),
+    }?;
+    // Whoever judges next is to judge by it.
+    records::meet(&store);
+    Ok(done)
 }
 
 fn set(store: &Store, action: Action, names: &[String], why: Option<String>) -> Outcome {
@@ -128,16 +140,17 @@ fn set(store: &Store, action: Action, names: &[String], why: Option<String>) -> 
         return Err(Refused::SeveralSeries { series: series.into_iter().map(str::to_owned).collect() }.into());
     }
     let keys = keys(&runs);
+    if action == Action::Set {
+        for (key, _) in &keys {
+            not_lost(store, key, &runs)?;
+        }
+    }
     let lines: Vec<Line> = keys.into_iter().map(|(key, runs)| line(action, key, runs, why.clone())).collect();
     store.append_baselines(&lines).map_err(records::failure)?;
     for line in &lines {
-        out::line(format_args!(
-            "baseline of {}, step {}, on {}: {}",
-            line.key.series,
-            line.key.step,
-            line.key.host,
-            shorts(&line.runs)
-        ));
+        let Key { series, step, host, .. } = &line.key;
+        let said = format!("baseline of {series}, step {step}, on {host}: {}", shorts(&line.runs));
+        out::line(number::plain(&said));
     }
     Ok(Exit::Done)
 }
@@ -155,7 +168,7 @@ fn found(store: &Store, names: &[String]) -> Result<Vec<RunId>, Failure> {
 }
 
 fn newest(store: &Store) -> Result<RunId, Failure> {
-    let filter = Filter { complete: true, limit: Some(1), ..Filter::default() };
+    let filter = Filter { complete: true, own: true, limit: Some(1), ..Filter::default() };
     let rows = store.list(&filter).map_err(records::failure)?.rows;
     let newest = rows.first().and_then(|row| row.id.parse().ok());
     newest.ok_or_else(|| Refused::NoRun { folder: store.folder().display().to_string() }.into())
@@ -166,12 +179,39 @@ fn fit(id: &RunId, record: &Record, action: Action) -> Result<(), Refused> {
     let reason = || record.verdict.reasons.first().map(|reason| format!(": {}", reason.text)).unwrap_or_default();
     match record.verdict.kind {
         _ if !record.complete => unfit("it did not come to its end"),
+        _ if record.warnings.iter().any(|warning| warning.id == quick::ID) => {
+            unfit("it was a quick look (`--quick`), which is no baseline")
+        }
         VerdictKind::Failed => unfit(&format!("it failed{}", reason())),
         VerdictKind::Invalid => unfit(&format!("its numbers are invalid{}", reason())),
         _ if record.steps.is_empty() => unfit("it measured nothing"),
-        _ if record.steps.iter().any(|step| !step.valid) => unfit("one of its steps is not valid"),
+        _ if record.steps.iter().any(|step| !step.valid && !step.probe) => unfit("one of its steps is not valid"),
         VerdictKind::Regressed if action == Action::Set => Err(Refused::Regressed { run: id.short() }),
         _ => Ok(()),
+    }
+}
+
+/// Refuses runs that have regressed against the baseline that all since then go back to.
+fn not_lost(store: &Store, key: &Key, runs: &[(RunId, Record)]) -> Result<(), Failure> {
+    let lines = store.baselines().map_err(records::failure)?;
+    let Some(anchor) = lines.anchor(key) else { return Ok(()) };
+    // A run that is gone can be held against nothing.
+    let record = |id: &String| store.record(&id.parse::<RunId>().ok()?).ok();
+    let then: Vec<Record> = anchor.runs.iter().filter_map(record).collect();
+    let new: Vec<&Record> = runs.iter().map(|(_, run)| run).filter(|run| !anchor.runs.contains(&run.id)).collect();
+    let Some(newest) = new.last() else { return Ok(()) };
+    let baseline = Baseline::of(then);
+    let judgement = compare::judge_all(&new, Some(&baseline), &compare::tolerances(newest));
+    let lost = judgement.comparisons.iter().any(|each| each.step == key.step && each.verdict == VerdictKind::Regressed);
+    let why = judgement.verdict.reasons.iter().find(|reason| lost && reason.id == "regressed");
+    match why {
+        None => Ok(()),
+        Some(why) => Err(Refused::LostSince {
+            runs: runs.iter().map(|(id, _)| id.short()).collect::<Vec<_>>().join(", "),
+            anchor: shorts(&anchor.runs),
+            why: why.text.clone(),
+        }
+        .into()),
     }
 }
 
@@ -179,7 +219,7 @@ fn fit(id: &RunId, record: &Record, action: Action) -> Result<(), Refused> {
 fn keys(runs: &[(RunId, Record)]) -> Vec<(Key, Vec<String>)> {
     let mut keys: Vec<(Key, Vec<String>)> = Vec::new();
     for (id, record) in runs {
-        for step in &record.steps {
+        for step in record.steps.iter().filter(|step| !step.probe) {
             let key = Key::of(record, step);
             match keys.iter_mut().find(|(known, _)| known.same(&key)) {
                 Some((_, runs)) => runs.push(id.to_string()),
@@ -212,10 +252,8 @@ fn end(store: &Store, action: Action, ending: Ending) -> Outcome {
     store.append_baselines(&ended).map_err(records::failure)?;
     for line in &ended {
         let word = if action == Action::Expire { "has expired" } else { "is cleared" };
-        out::line(format_args!(
-            "the baseline of {}, step {}, on {} {word}",
-            line.key.series, line.key.step, line.key.host
-        ));
+        let Key { series, step, host, .. } = &line.key;
+        out::line(number::plain(&format!("the baseline of {series}, step {step}, on {host} {word}")));
     }
     Ok(Exit::Done)
 }
@@ -251,14 +289,7 @@ fn holding(lines: &Baselines) -> Vec<&Line> {
 
 fn line(action: Action, key: Key, runs: Vec<String>, why: Option<String>) -> Line {
     let id = format!("b{:016x}", rand::random::<u64>());
-    Line { v: VERSION, id, at: Clock::system().now(), by: whoami(), action, key, runs, why }
-}
-
-/// `user@host`, for the history.
-fn whoami() -> String {
-    let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten().map(|user| user.name);
-    let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
-    format!("{}@{}", user.unwrap_or_else(|| "unknown".to_owned()), host.unwrap_or_else(|| "unknown".to_owned()))
+    Line { v: VERSION, id, at: Clock::system().now(), by: Writer::here().to_string(), action, key, runs, why }
 }
 
 fn shorts(ids: &[String]) -> String {

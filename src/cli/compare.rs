@@ -8,12 +8,13 @@ use crate::record::index::Filter;
 use crate::record::model::VerdictKind;
 use crate::record::{Baseline, Record, RunId, Store, StoreError};
 use crate::render::Warning;
+use crate::report::export::{self, Format};
 use crate::report::{number, record};
 
 /// Compares a run with its baseline, or with another run.
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  orch compare latest\n  orch compare r0420 r0412\n  orch compare r0420 --against smollm2 --json\n\n\
+    after_help = "Examples:\n  orch compare latest\n  orch compare r0420 r0412\n  orch compare r0420 --against smollm2 --json\n  orch compare latest --format markdown >> \"$GITHUB_STEP_SUMMARY\"\n\n\
                   Ends with 6 if the run has regressed; docs/verdicts.md has the rule and all codes."
 )]
 pub(crate) struct CompareArgs {
@@ -31,11 +32,36 @@ pub(crate) struct CompareArgs {
     /// The comparison as JSON on standard output.
     #[arg(long)]
     json: bool,
+    /// How it is written: `markdown` for a job's summary, `junit`, `annotations` of a CI, `bencher`.
+    #[arg(long, value_enum, default_value = "table", conflicts_with = "json")]
+    format: As,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum As {
+    Table,
+    Json,
+    Markdown,
+    Junit,
+    Annotations,
+    Bencher,
+}
+
+impl As {
+    fn export(self) -> Option<Format> {
+        match self {
+            As::Table | As::Json => None,
+            As::Markdown => Some(Format::Markdown),
+            As::Junit => Some(Format::Junit),
+            As::Annotations => Some(Format::Annotations),
+            As::Bencher => Some(Format::Bencher),
+        }
+    }
 }
 
 pub(crate) fn run(args: CompareArgs, global: &Global) -> Outcome {
-    let CompareArgs { run, with, against, strict, json } = args;
-    let store = Store::open(&global.results).map_err(records::failure)?;
+    let CompareArgs { run, with, against, strict, json, format } = args;
+    let store = records::store_with_others(global)?;
     let id = store.find(&run).map_err(records::failure)?;
     let record = store.record(&id).map_err(records::failure)?;
     if !record.complete && store.is_running(&id) {
@@ -44,12 +70,15 @@ pub(crate) fn run(args: CompareArgs, global: &Global) -> Outcome {
     let against = with.unwrap_or(against);
     let (baseline, warnings) = chosen(&store, &record, &against).map_err(records::failure)?;
     let judgement = compare::judge(&record, Some(&baseline), &compare::tolerances(&record));
-    if json {
+    if let Some(format) = format.export() {
+        out::text(export::written(format, &record, &id.short(), &judgement));
+    } else if json || format == As::Json {
         let ids = baseline.runs.iter().map(|run| run.id.as_str()).collect();
-        let report = Compared { run: id.as_str(), against: ids, judgement: &judgement, warnings: &warnings };
+        let failure = record.failure.as_ref();
+        let report = Compared { run: id.as_str(), against: ids, judgement: &judgement, failure, warnings: &warnings };
         out::line(serde_json::to_string_pretty(&report).map_err(Failure::own)?);
     } else {
-        out::text(text(&id, &record, &baseline, &judgement, &warnings));
+        out::text(number::plain_lines(&text(&id, &record, &baseline, &judgement, &warnings)));
         if judgement.verdict.kind == VerdictKind::NoBaseline && baseline.runs.is_empty() {
             suggest(&store, &record)?;
         }
@@ -79,6 +108,9 @@ struct Compared<'a> {
     against: Vec<&'a str>,
     #[serde(flatten)]
     judgement: &'a Judgement,
+    /// How the run failed; not there where it did not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    failure: Option<&'a crate::record::model::Failure>,
     warnings: &'a [Warning],
 }
 
@@ -115,6 +147,9 @@ fn text(id: &RunId, record: &Record, baseline: &Baseline, judgement: &Judgement,
     };
     let mut text = format!("{} ({}) against {against}\n\n", id.short(), record.started_at.strftime("%-d %b %Y"));
     text.push_str(&record::verdict(&judgement.verdict));
+    if let Some(failure) = &record.failure {
+        text.push_str(&record::failed(record, failure));
+    }
     let table = record::comparisons(&judgement.comparisons, &record.steps);
     if !table.is_empty() {
         text.push_str(&format!("\n{table}"));

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use super::{Exit, Failure};
 use crate::deploy::{Hosts, LOCAL, Production};
 use crate::profile::Profile;
+use crate::record::model::AskedDisplace;
 use crate::run::Displace;
 
 /// What makes room.
@@ -39,6 +40,22 @@ impl DisplaceArgs {
     /// Whether production is to make room.
     pub(crate) fn asked(&self) -> bool {
         self.displace || self.force_displace
+    }
+
+    /// What a run remembers of it, for whoever goes on with it from another folder.
+    pub(crate) fn remembered(&self) -> Option<AskedDisplace> {
+        let hosts = self.hosts.as_ref().map(|hosts| std::path::absolute(hosts).unwrap_or_else(|_| hosts.clone()));
+        self.asked().then_some(AskedDisplace { force: self.force_displace, hosts })
+    }
+
+    /// With what a run was asked for when it began: what is typed now adds to it.
+    pub(crate) fn or(self, began: Option<&AskedDisplace>) -> Self {
+        let Some(AskedDisplace { force, hosts }) = began else { return self };
+        DisplaceArgs {
+            displace: true,
+            force_displace: self.force_displace || *force,
+            hosts: self.hosts.or_else(|| hosts.clone()),
+        }
     }
 
     /// What a run is told.

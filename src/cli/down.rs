@@ -27,8 +27,7 @@ pub(crate) fn run(args: DownArgs, _global: &Global) -> Outcome {
         let busy = DeployError::Busy { what: deployed.shown(), by: format!("run {}", record.run), since: record.since };
         return Err(failure(busy));
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.map_err(Failure::own)?;
+    let runtime = crate::host::runtime::on_threads(1).map_err(Failure::own)?;
     runtime.block_on(deploy::remove(&deployed, &work, false)).map_err(failure)?;
     deployments.place(&deployed.name).remove().map_err(failure)?;
     out::line(format_args!("{}: stopped and taken away", deployed.shown()));

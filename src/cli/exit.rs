@@ -23,7 +23,7 @@ pub enum Exit {
     Regressed = 6,
     /// `--strict`: no baseline, inconclusive, or another host.
     Strict = 7,
-    /// Differs (`drift`), or a blocking finding (`doctor`).
+    /// Something differs (`drift`).
     Differs = 8,
     /// SIGINT; the record is kept.
     Interrupted = 130,
@@ -105,6 +105,7 @@ mod tests {
             line_no: None,
             remedy: None,
             last_words: Vec::new(),
+            start: None,
         });
         Exit::of(&verdict, failure.as_ref(), strict) as u8
     }

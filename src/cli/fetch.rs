@@ -14,13 +14,13 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::engine::EngineFacts;
 use crate::event::{Emit, EmitError, Event, Scope};
 use crate::launch::WorkFolder;
-use crate::preflight::{self, Found, PreflightError};
+use crate::preflight::{self, Found, PreflightError, Staged};
 use crate::profile::{self, EngineKind, Profile, Request};
 use crate::units;
 
 use super::{Exit, Failure, Global, Outcome, out};
 
-/// Installs the engine that a profile asks for, and says what is where; the second time it needs no network
+/// Installs the engine that a profile asks for, brings its model, draft and tokenizer here, and says what is where; the second time it needs no network
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  orch fetch profiles/smollm2.yaml\n  orch fetch smollm2 --json")]
 pub(crate) struct FetchArgs {
@@ -46,12 +46,17 @@ struct Fetched {
     /// `null` when the engine looks the model up itself.
     model_path: Option<PathBuf>,
     environment: Option<Environment>,
+    /// What the server loads, and where it is; what its engine looks up by itself is not there.
+    staged: Vec<Staged>,
 }
 
 #[derive(Serialize)]
 struct Environment {
     path: PathBuf,
     packages: Vec<String>,
+    /// Patches that are applied to it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    patches: Vec<String>,
     /// Counted from 1.
     variant: usize,
     /// Whether it was made just now.
@@ -65,7 +70,7 @@ pub(crate) fn run(args: FetchArgs, _global: &Global) -> Outcome {
     let request = Request { profile: &profile, set: &set, folders: &folders, env: &profile::process_env };
     let profile = profile::load(&request).map_err(|error| Failure::new(Exit::Usage, error))?.profile;
     let work = WorkFolder::find().map_err(|error| Failure::new(Exit::NotLaunched, error))?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(own)?;
+    let runtime = crate::host::runtime::on_this_thread().map_err(own)?;
     let began = Instant::now();
     let screen = Screen::new();
     let definition = super::planned::definition(&profile)?;
@@ -128,6 +133,7 @@ fn describe(profile: &Profile, found: Found) -> std::io::Result<Fetched> {
             bytes: size_bytes(&environment.path, &mut BTreeSet::new())?,
             path: environment.path,
             packages: environment.packages,
+            patches: environment.patches,
             variant: environment.variant + 1,
             made: environment.made,
         }),
@@ -141,6 +147,7 @@ fn describe(profile: &Profile, found: Found) -> std::io::Result<Fetched> {
         model: profile.model.path.clone(),
         model_path: found.model,
         environment,
+        staged: found.staged,
     })
 }
 
@@ -151,7 +158,19 @@ fn say(fetched: &Fetched, took: Duration) {
     }
     match &fetched.model_path {
         Some(path) => out::line(format_args!("model        {}", path.display())),
-        None => out::line(format_args!("model        {}, looked up by the engine", fetched.model)),
+        None if fetched.staged.is_empty() => {
+            out::line(format_args!("model        {}, looked up by the engine", fetched.model));
+        }
+        None => {}
+    }
+    for staged in &fetched.staged {
+        let what = match staged.key {
+            "model" if fetched.model_path.is_some() => "  holds",
+            "model" => "model",
+            "speculative.model" => "draft",
+            _ => "tokenizer",
+        };
+        out::line(format_args!("{what:<13}{staged}"));
     }
     match &fetched.environment {
         Some(environment) => {
@@ -159,6 +178,9 @@ fn say(fetched: &Fetched, took: Duration) {
                 if environment.made { format!("installed in {} s", took.as_secs()) } else { "was there".to_owned() };
             let size = units::bytes_text(environment.bytes);
             out::line(format_args!("packages     {}", environment.packages.join(", ")));
+            if !environment.patches.is_empty() {
+                out::line(format_args!("patches      {}", environment.patches.join(", ")));
+            }
             out::line(format_args!("environment  {}  {size}, {made}", environment.path.display()));
         }
         None => out::line("environment  none: the profile has no `engine.install`"),
@@ -221,7 +243,7 @@ impl Screen {
 impl Emit for Screen {
     fn emit(&self, _scope: Scope, event: Event) -> Result<(), EmitError> {
         match event {
-            Event::SignOfLife { what } => self.sign(&what),
+            Event::SignOfLife { what, .. } => self.sign(&what),
             Event::Warning(warning) => match &self.bar {
                 Some(bar) => bar.suspend(|| out::note(format_args!("warning: {}", warning.text))),
                 None => out::note(format_args!("warning: {}", warning.text)),

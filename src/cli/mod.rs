@@ -2,25 +2,41 @@
 //!
 //! One file a verb. Each holds its arguments as typed (clap) and `run`, which takes them apart field by field.
 
+mod ab;
+mod ablate;
 mod attach;
 mod baseline;
 mod bench;
+mod bisect;
+mod bundle;
 mod check;
+mod children;
 mod compare;
 mod completions;
+mod diagnose;
 mod displace;
 mod down;
+mod drift;
 mod exit;
+mod export;
 mod fetch;
 mod follow;
+mod history;
+mod import;
+mod import_results;
+mod index;
 mod list;
 mod locate;
 mod logs;
 mod out;
 mod planned;
+mod prepared;
 mod ps;
+mod quick;
 mod records;
 mod render;
+mod repeated;
+mod report;
 mod restore;
 mod resume;
 mod run;
@@ -28,13 +44,20 @@ mod schema;
 mod screen;
 mod secrets;
 mod selftest;
+mod server_pages;
 mod show;
 mod signals;
 mod sim;
+mod sources;
 mod standing;
 mod stop;
 mod supervise;
+mod sweep;
+mod trial;
+mod tune;
 mod up;
+mod upgrade;
+mod watch;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -52,6 +75,7 @@ pub use exit::{Exit, Failure, Outcome};
   orch baseline set                   the newest run is what later ones are compared with
   orch ps                             what of ours runs here
 
+With ORCH_STORE=postgres://USER@HOST/DATABASE records and baselines are shared with a team (docs/team.md).
 `orch VERB --help` shows more of each")]
 struct Cli {
     #[command(flatten)]
@@ -83,16 +107,31 @@ pub(crate) struct Global {
 #[derive(Debug, Subcommand)]
 enum Verb {
     Run(run::RunArgs),
-    Bench(bench::BenchArgs),
+    Bench(Box<bench::BenchArgs>),
     Check(check::CheckArgs),
     Render(render::RenderArgs),
     Fetch(fetch::FetchArgs),
+    Import(import::ImportArgs),
+    Drift(drift::DriftArgs),
     List(list::ListArgs),
     Show(show::ShowArgs),
     Compare(compare::CompareArgs),
+    Report(report::ReportArgs),
+    History(history::HistoryArgs),
+    Export(export::ExportArgs),
+    ImportResults(import_results::ImportResultsArgs),
+    Ab(ab::AbArgs),
+    Ablate(ablate::AblateArgs),
+    Bisect(bisect::BisectArgs),
+    Sweep(sweep::SweepArgs),
+    Tune(tune::TuneArgs),
     Baseline(baseline::BaselineArgs),
+    Index(index::IndexArgs),
     Ps(ps::PsArgs),
     Logs(logs::LogsArgs),
+    Diagnose(diagnose::DiagnoseArgs),
+    Watch(watch::WatchArgs),
+    Bundle(bundle::BundleArgs),
     Attach(attach::AttachArgs),
     Stop(stop::StopArgs),
     Sim(sim::SimArgs),
@@ -123,16 +162,31 @@ pub fn main() -> ExitCode {
     let global = &cli.global;
     let outcome = match cli.verb {
         Verb::Run(args) => run::run(args, global),
-        Verb::Bench(args) => bench::run(args, global),
+        Verb::Bench(args) => bench::run(*args, global),
         Verb::Check(args) => check::run(args, global),
         Verb::Render(args) => render::run(args, global),
         Verb::Fetch(args) => fetch::run(args, global),
+        Verb::Import(args) => import::run(args, global),
+        Verb::Drift(args) => drift::run(args, global),
         Verb::List(args) => list::run(args, global),
         Verb::Show(args) => show::run(args, global),
         Verb::Compare(args) => compare::run(args, global),
+        Verb::Report(args) => report::run(args, global),
+        Verb::History(args) => history::run(args, global),
+        Verb::Export(args) => export::run(args, global),
+        Verb::ImportResults(args) => import_results::run(args, global),
+        Verb::Ab(args) => ab::run(args, global),
+        Verb::Ablate(args) => ablate::run(args, global),
+        Verb::Bisect(args) => bisect::run(args, global),
+        Verb::Sweep(args) => sweep::run(args, global),
+        Verb::Tune(args) => tune::run(args, global),
         Verb::Baseline(args) => baseline::run(args, global),
+        Verb::Index(args) => index::run(args, global),
         Verb::Ps(args) => ps::run(args, global),
         Verb::Logs(args) => logs::run(args, global),
+        Verb::Diagnose(args) => diagnose::run(args, global),
+        Verb::Watch(args) => watch::run(args, global),
+        Verb::Bundle(args) => bundle::run(args, global),
         Verb::Attach(args) => attach::run(args, global),
         Verb::Stop(args) => stop::run(args, global),
         Verb::Sim(args) => sim::run(args, global),

@@ -47,6 +47,12 @@ pub(crate) fn exit(exit: Exit) -> Exit {
     }
 }
 
+/// Standard output, for whoever writes there alone.
+pub(crate) fn duplicate() -> std::io::Result<std::fs::File> {
+    use std::os::fd::AsFd;
+    std::io::stdout().as_fd().try_clone_to_owned().map(Into::into)
+}
+
 /// Writes a line to standard error. If that fails there is nobody left to tell.
 pub(crate) fn note(text: impl std::fmt::Display) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");

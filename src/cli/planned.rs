@@ -27,22 +27,34 @@ pub(crate) fn questions(file: Option<&Path>) -> Result<Vec<Question>, Failure> {
 
 /// Whether a plan can be made at all, on whatever machine, and this build can run it.
 pub(crate) fn run_check(loaded: &Loaded, definition: &Definition) -> Result<(), Failure> {
-    let mut faults = all_faults(&loaded.profile, definition);
-    faults.extend(run::not_yet(&loaded.profile));
-    match faults.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::new(Exit::Usage, at_their_places(loaded, faults))),
-    }
+    refuse(loaded, definition, run::not_yet(&loaded.profile))
 }
 
 /// The same for a deployment, which a manager may keep.
 pub(crate) fn up_check(loaded: &Loaded, definition: &Definition) -> Result<(), Failure> {
+    let later = run::not_yet(&loaded.profile).into_iter().filter(|fault| fault.key != "launch.via");
+    refuse(loaded, definition, later.collect())
+}
+
+/// Refuses for the profile's own faults, and those of this build told with them; a profile that is right is no mistake of
+/// whoever wrote it: that it cannot be launched here is another exit code.
+fn refuse(loaded: &Loaded, definition: &Definition, later: Vec<Fault>) -> Result<(), Failure> {
     let mut faults = all_faults(&loaded.profile, definition);
-    faults.extend(run::not_yet(&loaded.profile).into_iter().filter(|fault| fault.key != "launch.via"));
-    match faults.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::new(Exit::Usage, at_their_places(loaded, faults))),
+    faults.extend(later);
+    if faults.is_empty() {
+        return Ok(());
     }
+    let right = faults.iter().all(|fault| fault.code == render::NOT_YET);
+    let exit = if right { Exit::NotLaunched } else { Exit::Usage };
+    Err(Failure::new(exit, at_their_places(loaded, faults)))
+}
+
+/// Why no run of a profile could be begun, whatever machine it were on; `None` if one could.
+pub(crate) fn hindrance(loaded: &Loaded, definition: &Definition) -> Option<String> {
+    let mut faults = all_faults(&loaded.profile, definition);
+    faults.extend(run::not_yet(&loaded.profile));
+    let faults: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    (!faults.is_empty()).then(|| faults.join("; "))
 }
 
 /// The names of a profile's steps, in order.

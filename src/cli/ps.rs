@@ -3,6 +3,7 @@
 use comfy_table::{Table, presets};
 use jiff::Timestamp;
 
+use super::screen::{Screen, Stream};
 use super::{Exit, Failure, Global, Outcome, out, restore, standing};
 use crate::host;
 use crate::launch::{self, LaunchError, Listed, State, WorkFolder};
@@ -34,11 +35,12 @@ pub(crate) fn run(args: PsArgs, _global: &Global) -> Outcome {
         out::line(serde_json::to_string_pretty(&all).map_err(Failure::own)?);
         return Ok(Exit::Done);
     }
+    let width = Screen::new(Stream::Out).width();
     if !others.is_empty() {
-        out::line(standing::table(&others));
+        out::line(cut(&standing::table(&others), width));
     }
     if !shown.is_empty() {
-        out::line(table(&shown, Timestamp::now()));
+        out::line(cut(&table(&shown, Timestamp::now()), width));
     } else if others.is_empty() {
         out::line("nothing of orch runs here");
     }
@@ -56,18 +58,50 @@ fn list() -> Result<Vec<Listed>, LaunchError> {
 fn table(listed: &[Listed], now: Timestamp) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING);
-    table.set_header(["ID", "STATE", "PORT", "PID", "AGE", "COMMAND"]);
+    table.set_header(["ID", "NAME", "STATE", "PORT", "PID", "AGE", "COMMAND"]);
     for server in listed {
         table.add_row([
-            server.id.clone(),
+            called(server, listed),
+            name(&server.run).to_owned(),
             state(server).to_owned(),
             server.port.map_or_else(|| "-".to_owned(), |port| port.to_string()),
             server.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string()),
             server.since.map_or_else(|| "-".to_owned(), |since| age(since, now)),
-            short(&host::quote_all(&server.command)),
+            host::quote_all(&server.command),
         ]);
     }
     table
+}
+
+/// What a person types to mean this one: the run's short name where it means no other, else the whole id.
+fn called(server: &Listed, listed: &[Listed]) -> String {
+    let short = short_run(&server.run);
+    let alone = listed.iter().filter(|other| short_run(&other.run) == short).count() == 1;
+    short.filter(|_| alone).unwrap_or_else(|| server.id.clone())
+}
+
+/// `r0420` of a run's id.
+pub(crate) fn short_run(run: &str) -> Option<String> {
+    let (_, digits) = run.rsplit_once('-').filter(|(_, digits)| digits.len() == 4)?;
+    Some(format!("r{digits}"))
+}
+
+/// What a run is of: its id without the time before it and the digits after it.
+fn name(run: &str) -> &str {
+    let rest = run.splitn(3, '-').nth(2).unwrap_or(run);
+    rest.rsplit_once('-').map_or(rest, |(name, _)| name)
+}
+
+/// Each line cut where the screen ends: only the last column may be long.
+fn cut(table: &Table, width: usize) -> String {
+    let cut = |line: &str| {
+        let line = line.trim_end();
+        match line.char_indices().nth(width) {
+            Some(_) => format!("{}...", line.chars().take(width.saturating_sub(3)).collect::<String>()),
+            None => line.to_owned(),
+        }
+    };
+    table.to_string().lines().map(cut).collect::<Vec<_>>().join("\n")
 }
 
 fn state(server: &Listed) -> &'static str {
@@ -91,14 +125,6 @@ fn age(since: Timestamp, now: Timestamp) -> String {
     }
 }
 
-fn short(command: &str) -> String {
-    const WIDTH: usize = 60;
-    match command.char_indices().nth(WIDTH) {
-        Some((end, _)) => format!("{}...", &command[..end]),
-        None => command.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -114,9 +140,37 @@ mod tests {
         assert_eq!(age(since, since - jiff::SignedDuration::from_secs(5)), "0s", "the clock was set back");
     }
 
+    fn server(run: &str, random: &str) -> Listed {
+        Listed {
+            id: format!("{run}.{random}"),
+            run: run.to_owned(),
+            pid: Some(12345),
+            supervisor_pid: Some(12344),
+            port: Some(30000),
+            state: State::Running,
+            rebooted: false,
+            since: Some("2026-01-01T12:00:00Z".parse().unwrap()),
+            command: vec!["vllm".to_owned(), "serve".to_owned(), "a".repeat(200)],
+            leases: Vec::new(),
+            processes: 3,
+        }
+    }
+
     #[test]
-    fn a_long_command_is_cut_between_characters() {
-        assert_eq!(short("vllm serve"), "vllm serve");
-        assert_eq!(short(&"ü".repeat(61)), format!("{}...", "ü".repeat(60)));
+    fn a_table_fits_the_screen_and_names_each_by_what_can_be_typed() {
+        let now = "2026-01-01T12:03:00Z".parse().unwrap();
+        let long = "20260101-120000-qwen-mtp3-large-0420";
+        let listed = [server(long, "0001"), server("20260101-120000-tiny-ab12", "0002")];
+        let text = cut(&table(&listed, now), 80);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        for told in ["r0420", "qwen-mtp3-large", "rab12", " tiny ", "running", "30000", "12345", "3m", "vllm serve aaa"]
+        {
+            assert!(text.contains(told), "{told}:\n{text}");
+        }
+        // Two of one run: the short name would mean both.
+        let listed = [server(long, "0001"), server(long, "0002")];
+        let text = cut(&table(&listed, now), 80);
+        assert!(text.contains(&format!("{long}.0001")) && text.contains(&format!("{long}.0002")), "{text}");
+        assert_eq!(cut(&table(&[], now), 3).chars().count(), 3, "however narrow");
     }
 }

@@ -60,6 +60,9 @@ struct Rendered<'a> {
     argv: &'a [String],
     env: &'a std::collections::BTreeMap<String, String>,
     files: &'a [File],
+    /// All of them, where there are several nodes; the rest is the head's.
+    #[serde(skip_serializing_if = "<[Rank]>::is_empty")]
+    ranks: &'a [Rank],
     facts: &'a Facts,
 }
 
@@ -81,14 +84,26 @@ pub(crate) fn run(args: RenderArgs, _global: &Global) -> Outcome {
     for warning in assumed.warnings.iter().chain(&plan.warnings) {
         out::note(format_args!("warning: {}", warning.text));
     }
-    // One node so far, so one rank; it is the head.
+    // The head is first.
     let Some(rank) = plan.ranks.first() else { return Ok(Exit::Own) };
+    let several = plan.ranks.len() > 1;
+    if several && !matches!(format, Format::Shell | Format::Json) {
+        out::note(format_args!("only the head's, {}: `--format json` has those of all nodes", rank.node));
+    }
     match format {
+        Format::Shell if several => {
+            let blocks = plan.ranks.iter().map(|rank| {
+                let role = if rank.head { ", the head" } else { "" };
+                format!("# {}{role}\n{}", rank.node, shell(rank))
+            });
+            out::line(blocks.collect::<Vec<_>>().join("\n\n"));
+        }
         Format::Shell => out::line(shell(rank)),
         Format::Argv => out::line(serde_json::to_string_pretty(&rank.argv).map_err(Failure::own)?),
         Format::Json => {
             let Rank { argv, env, files, .. } = rank;
-            let rendered = Rendered { engine: &plan.engine, argv, env, files, facts: &assumed.facts };
+            let ranks = if several { plan.ranks.as_slice() } else { &[] };
+            let rendered = Rendered { engine: &plan.engine, argv, env, files, ranks, facts: &assumed.facts };
             out::line(serde_json::to_string_pretty(&rendered).map_err(Failure::own)?);
         }
         Format::Unit => out::text(unit(profile, &plan, rank)?),
@@ -131,12 +146,15 @@ fn unit(profile: &Profile, plan: &render::Plan, rank: &Rank) -> Result<String, F
 }
 
 /// Where the first variant would be installed: the same place that a run takes. Nothing is looked at or made.
-fn environment(profile: &Profile) -> Result<Option<PathBuf>, Failure> {
-    let first: Option<&InstallVariant> = profile.engine.install.as_ref().and_then(|install| install.variants.first());
+pub(crate) fn environment(profile: &Profile) -> Result<Option<PathBuf>, Failure> {
+    let install = render::installable(profile);
+    let first: Option<&InstallVariant> = install.as_ref().and_then(|install| install.variants.first());
     let Some(variant) = first else { return Ok(None) };
     let envs = WorkFolder::place().map_err(|error| Failure::new(Exit::NotLaunched, error))?.join("envs");
+    let patches = install::Patch::read(&profile.engine.patches).map_err(|error| Failure::new(Exit::Usage, error))?;
     let launchers = |name: &str| engine::file(profile.engine.kind, name, &engine::default_folders());
-    let place = install::place(variant, &envs, &launchers).map_err(|error| Failure::new(Exit::Usage, error))?;
+    let place =
+        install::place(variant, &patches, &envs, &launchers).map_err(|error| Failure::new(Exit::Usage, error))?;
     // What is built on the host has its place there; only the host can say which.
     Ok(Some(place.unwrap_or_else(|| envs.join("BUILT-HERE"))))
 }

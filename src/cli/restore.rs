@@ -40,7 +40,7 @@ pub(crate) fn run(_args: RestoreArgs, _global: &Global) -> Outcome {
             record.since,
             record.run
         ));
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = crate::host::runtime::on_threads(1);
         let runtime = runtime.map_err(Failure::own)?;
         if let Err(error) = runtime.block_on(deploy::restorer_here(&work, &record.key, &orch)) {
             out::complain(&miette::Report::new(error));

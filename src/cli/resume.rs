@@ -2,13 +2,14 @@
 
 use super::locate::{self, Located};
 use super::run::{load, new_run};
-use super::{Exit, Failure, Global};
+use super::{Exit, Failure, Global, records};
 use crate::clock::Clock;
 use crate::event::{Emit, Event, Scope};
 use crate::launch::{self, WorkFolder};
 use crate::profile::Loaded;
-use crate::record::model::Asked;
+use crate::record::model::{Asked, AskedDisplace};
 use crate::record::{Record, RunFolder, RunId, Store, StoreError, journal};
+use crate::report::number;
 
 /// Makes or opens a run's folder, and says from which line of its journal on it is shown.
 type MakeFolder<'a> = Box<dyn FnOnce(&Loaded) -> Result<(RunFolder, u64), Failure> + 'a>;
@@ -36,6 +37,8 @@ pub(crate) struct Added {
     pub(crate) keep: bool,
     /// Another run to be judged against.
     pub(crate) against: Option<String>,
+    /// Production makes room from here on.
+    pub(crate) displace: Option<AskedDisplace>,
 }
 
 /// What is to be done about a run that a person wants to go on with.
@@ -55,7 +58,17 @@ pub(crate) fn open<'a>(
     clock: &'a Clock,
 ) -> Result<Found<'a>, Failure> {
     let Located { store, id } = locate::run(text, work, global)?;
+    let store = records::of_team(store)?;
     let record = store.record(&id).map_err(failed)?;
+    if let Some(writer) = &record.writer {
+        let report = miette::miette!(
+            help = "`orch run` with its settings begins a run of your own",
+            "`{}` was recorded by {}, and only goes on where it was",
+            id.short(),
+            number::plain(&writer.to_string())
+        );
+        return Err(Failure::new(Exit::Usage, report));
+    }
     if record.complete {
         // A kill between the last line of the journal and the record leaves a record that is behind.
         store.reopen(&id, clock).and_then(|folder| folder.save()).map_err(failed)?;
@@ -65,11 +78,11 @@ pub(crate) fn open<'a>(
     still_there(&asked, &record, work)?;
     let profile = store.run_path(&id).join("profile.yaml");
     let loaded = load(&profile.to_string_lossy(), &[])?;
-    let (made_in, again) = (store.clone(), asked.clone());
+    let (made_in, again, group) = (store.clone(), asked.clone(), record.group.clone());
     let folder = move |loaded: &Loaded| {
         let folder = made_in.reopen(&id, clock).map_err(failed)?;
         let from = folder.journal.state().last_seq.map_or(0, |seq| seq + 1);
-        let again = new_run(loaded, &again)?.began();
+        let again = new_run(loaded, &again)?.part_of(group).began();
         folder.journal.emit(Scope::Run, again).map_err(|error| failed(error.into()))?;
         Ok((folder, from))
     };
@@ -81,8 +94,18 @@ fn asked(store: &Store, id: &RunId, record: &Record, added: Added) -> Result<Ask
     let reading = journal::read(&store.run_path(id).join("journal.jsonl")).map_err(|error| failed(error.into()))?;
     let mut asked = Asked::default();
     for entry in reading.entries() {
-        if let Event::RunBegan { asked: then, .. } = entry.event {
-            asked = then;
+        match entry.event {
+            Event::RunBegan { asked: then, .. } => asked = then,
+            // To go on with it as a run would take the server that it may have deployed, and stop it in the end.
+            Event::Change { what, .. } => {
+                let report = miette::miette!(
+                    help = "`orch up` it again: what it had taken down is put right by itself",
+                    "run `{}` deployed {what}, and is no measurement to go on with",
+                    id.short()
+                );
+                return Err(Failure::new(Exit::Usage, report));
+            }
+            _ => {}
         }
     }
     // The very server that was measured on, whatever its name would mean now.
@@ -94,6 +117,7 @@ fn asked(store: &Store, id: &RunId, record: &Record, added: Added) -> Result<Ask
         return Err(Failure::new(Exit::Usage, report));
     }
     asked.keep |= added.keep;
+    asked.displace = added.displace.or(asked.displace);
     if let Some(run) = added.against {
         asked.against = Some(store.find(&run).map_err(failed)?.to_string());
     }

@@ -5,21 +5,25 @@ use std::sync::{Arc, OnceLock};
 
 use tokio_util::sync::CancellationToken;
 
+use super::children;
 use super::displace::DisplaceArgs;
 use super::follow::Follower;
+use super::prepared::Prepared;
 use super::resume::{self, Added, Begun};
 use super::screen::{Screen, Stream};
 use super::signals::Interrupt;
-use super::{Exit, Failure, Global, Outcome, out, planned, records, restore, secrets};
+use super::{Exit, Failure, Global, Outcome, out, planned, quick, records, repeated};
 use crate::clock::Clock;
 use crate::engine::Definition;
+use crate::event::{Emit, Event, Scope};
 use crate::launch::{Hurry, WorkFolder};
 use crate::preflight;
 use crate::profile::{self, Loaded, Profile, Request};
-use crate::record::index::Filter;
-use crate::record::model::{Asked, OrchInfo, Record, RunKind};
+use crate::record::history::PastStarts;
+use crate::record::model::{Asked, Group, OrchInfo, Record, RunKind};
 use crate::record::{NewRun, RunFolder, Store};
-use crate::report::live::{Usual, View};
+use crate::render::Warning;
+use crate::report::live::View;
 use crate::report::run as report;
 use crate::run::{self, After, Context, Job, Source};
 
@@ -32,6 +36,7 @@ use crate::run::{self, After, Context, Job, Source};
   orch run profiles/smollm2.yaml
   orch run smollm2 --set bench.single.requests=64
   orch run smollm2 --against r0420 --strict
+  orch run smollm2 --quick                    one step, about a minute, never a baseline
   orch run smollm2 --json > record.json
   orch run smollm2 --keep                     the server stays; `orch stop ID` ends it
   orch run --attach r0420                     measures on it again, with its own profile
@@ -48,6 +53,9 @@ pub(crate) struct RunArgs {
     /// Sets a key above all files; the value is YAML, and `null` removes the key
     #[arg(long, value_name = "PATH=VALUE")]
     set: Vec<String>,
+    /// A quick look: the first load of the first measurement, for at most 45 s after a short warm-up; never a baseline
+    #[arg(long)]
+    quick: bool,
     /// Judges against this run instead of the baseline
     #[arg(long, value_name = "RUN")]
     against: Option<String>,
@@ -62,11 +70,20 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "ID|URL")]
     attach: Option<String>,
     /// Goes on with a run that was interrupted: what is finished stays, and its server is taken over if it still lives
-    #[arg(long, value_name = "RUN", conflicts_with_all = ["profile", "set", "attach"])]
+    #[arg(long, value_name = "RUN", conflicts_with_all = ["profile", "set", "attach", "quick"])]
     resume: Option<String>,
     /// Ends with 7 where there is no baseline, or the noise does not allow a word
     #[arg(long)]
     strict: bool,
+    /// Ends a start at the first line that looks fatal, without waiting for the engine to confirm it
+    #[arg(long)]
+    fail_fast: bool,
+    /// What it is a part of, as JSON; a trial says so of its runs
+    #[arg(long, hide = true, value_name = "JSON")]
+    group: Option<String>,
+    /// The process that this one ends with
+    #[arg(long, hide = true, value_name = "PID")]
+    with_parent: Option<u32>,
     /// Prints the record as JSON on standard output, and all else on standard error
     #[arg(long, conflicts_with = "events")]
     json: bool,
@@ -86,6 +103,7 @@ struct How {
 impl How {
     fn of(asked: &Asked, displace: DisplaceArgs) -> Self {
         let after = if asked.keep { After::Keep } else { After::Stop };
+        let displace = displace.or(asked.displace.as_ref());
         How { source: source(asked.attach.as_deref()), after, against: asked.against.clone(), displace }
     }
 }
@@ -102,20 +120,39 @@ fn source(attach: Option<&str>) -> Source {
 /// How a run is told.
 struct Tell {
     strict: bool,
+    fail_fast: bool,
     json: bool,
     events: bool,
     verbose: bool,
 }
 
 pub(crate) fn run(args: RunArgs, global: &Global) -> Outcome {
-    let RunArgs { profile: asked, set, against, displace, keep, attach, resume: resumed, strict, json, events } = args;
-    let tell = Tell { strict, json, events, verbose: global.verbose > 0 };
+    let RunArgs {
+        profile: asked,
+        mut set,
+        quick: quickly,
+        against,
+        displace,
+        keep,
+        attach,
+        resume: resumed,
+        strict,
+        fail_fast,
+        group,
+        with_parent,
+        json,
+        events,
+    } = args;
+    if let Some(parent) = with_parent {
+        children::end_with(parent)?;
+    }
+    let tell = Tell { strict, fail_fast, json, events, verbose: global.verbose > 0 };
     let clock = Clock::system();
     if let Some(text) = resumed {
         let work = own_folder()?;
-        let added = Added { keep, against };
+        let added = Added { keep, against, displace: displace.remembered() };
         return match resume::open(&text, added, &work, global, &clock)? {
-            resume::Found::Open(_, asked) if asked.keep && displace.asked() => {
+            resume::Found::Open(_, asked) if asked.keep && asked.displace.is_some() => {
                 let report = miette::miette!(
                     help = "resume it without `--displace`",
                     "run `{text}` keeps its server, and production could not come back beside it"
@@ -140,17 +177,47 @@ pub(crate) fn run(args: RunArgs, global: &Global) -> Outcome {
             return Err(Failure::new(Exit::Usage, report));
         }
     };
-    let loaded = load(&asked, &set)?;
+    let mut loaded = load(&asked, &set)?;
+    if quickly {
+        set.extend(quick::sets(&loaded.profile));
+        loaded = load(&asked, &set)?;
+    }
     // A profile that cannot be run leaves nothing behind, not even a folder.
     checked(&loaded)?;
+    if repeated::asked(&loaded.profile) {
+        if attach.is_some() || keep || events || fail_fast || displace.asked() || against.is_some() {
+            return Err(one_run_only());
+        }
+        return repeated::run(&loaded.profile, &asked, &set, strict, json, global);
+    }
+    let group = group.map(|text| serde_json::from_str(&text)).transpose();
+    let group: Option<Group> =
+        group.map_err(|error| Failure::new(Exit::Usage, miette::miette!("`--group`: {error}")))?;
     let work = own_folder()?;
-    let store = Store::open(&global.results).map_err(records::failure)?;
+    let store = records::store(global)?;
     // By its id: what `latest` means changes with the run that begins here.
     let against = against.map(|run| store.find(&run)).transpose().map_err(records::failure)?;
-    let asked = Asked { attach, keep, against: against.map(|id| id.to_string()) };
-    let folder = |loaded: &Loaded| begin(&store, loaded, &asked, &clock);
+    let asked = Asked { attach, keep, against: against.map(|id| id.to_string()), displace: displace.remembered() };
+    let folder = |loaded: &Loaded| {
+        let new = new_run(loaded, &asked)?.part_of(group);
+        let folder = store.create(&new, &clock).map_err(|error| Failure::new(Exit::NotLaunched, error))?;
+        if quickly {
+            let warning = Warning::new(quick::ID, quick::TEXT);
+            folder.journal.emit(Scope::Run, Event::Warning(warning)).map_err(Failure::own)?;
+        }
+        Ok((folder, 0))
+    };
     let begun = Begun::new(loaded, store.clone(), folder)?;
     story(begun, How::of(&asked, displace), &work, &clock, &tell)
+}
+
+/// A profile that asks for several runs, with a flag that is about one.
+fn one_run_only() -> Failure {
+    let report = miette::miette!(
+        help = "leave it out, or make it one run with `--set repeat=null --set suspect=null`",
+        "`--attach`, `--keep`, `--against`, `--displace` and `--events` are of one run, and the profile asks for several by `repeat` or `suspect`"
+    );
+    Failure::new(Exit::Usage, report)
 }
 
 fn own_folder() -> Result<WorkFolder, Failure> {
@@ -185,18 +252,8 @@ pub(super) fn load(asked: &str, set: &[String]) -> Result<Loaded, Failure> {
 fn story(begun: Begun<'_>, how: How, work: &WorkFolder, clock: &Clock, tell: &Tell) -> Outcome {
     let Begun { loaded, store, folder } = begun;
     let definition = checked(&loaded)?;
-    let secrets = secrets::find(&loaded.profile.secrets).map_err(|error| Failure::new(Exit::Usage, error))?;
-    let questions = planned::questions(loaded.profile.quality.as_ref().map(|quality| quality.file.as_path()))?;
-    // Before anything is started: a verdict that could not be given is no use after an hour of measuring.
-    store.baselines().map_err(records::failure)?;
-    let against =
-        how.against.as_ref().map(|run| store.record(&store.find(run)?)).transpose().map_err(records::failure)?;
-    let orch = std::env::current_exe().map_err(Failure::own)?;
-    let production = how.displace.production(&loaded.profile, &profile::default_folders())?;
-    restore::catch_up(work, &orch)?;
-    let usual = usual(&store, &loaded.profile);
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(Failure::start)?;
+    let found = Prepared::find(&loaded, definition, how.against.as_deref(), &how.displace, &store, work)?;
+    let runtime = crate::host::runtime::on_threads(2).map_err(Failure::start)?;
     // Before there is anything to be kept: a signal from here on ends the run in order, with a record that says so.
     let server: Arc<OnceLock<Hurry>> = Arc::default();
     let hurry = server.clone();
@@ -212,19 +269,8 @@ fn story(begun: Begun<'_>, how: How, work: &WorkFolder, clock: &Clock, tell: &Te
     // Where its folder is, for whoever asks without saying `--results`. Without it nothing is lost but that.
     let _ = work.remember_run(folder.id().as_str(), folder.path());
     let screen = Screen::new(if tell.json || tell.events { Stream::Err } else { Stream::Out });
-    let job = Job {
-        profile: &loaded.profile,
-        definition: &definition,
-        secrets: &secrets,
-        orch: &orch,
-        usual_ready_s: usual.ready_s,
-        against: against.as_ref(),
-        source: how.source,
-        after: how.after,
-        displace: how.displace.of(production.as_ref()),
-        questions: &questions,
-    };
-    let view = View::new(screen.width(), usual, tell.verbose);
+    let job = found.job(&loaded, how.source, how.after, &how.displace, tell.fail_fast);
+    let view = View::new(screen.width(), found.usual(), tell.verbose);
     let follower = Follower::new(folder.journal.path(), folder.journal.subscribe(), clock.clone(), tell.events, view)
         .starting_at(from);
     let on_server = |hurry| {
@@ -233,12 +279,26 @@ fn story(begun: Begun<'_>, how: How, work: &WorkFolder, clock: &Clock, tell: &Te
     let server_log: PathBuf = folder.path().join("server.log");
     let token: &CancellationToken = interrupt.token();
     let (folder, store) = (&folder, &store);
-    let cx = Context { work, store, folder, clock, interrupt: token, on_server: &on_server, server_log: &server_log };
+    let machine = &run::Readings::new(&folder.journal, folder.path(), clock);
+    let cx = Context {
+        work,
+        store,
+        folder,
+        clock,
+        machine,
+        interrupt: token,
+        on_server: &on_server,
+        server_log: &server_log,
+    };
     let ended = runtime.block_on(go(&job, &cx, follower, &screen));
     let signalled = interrupt.exit().filter(|_| !ended.record.complete);
     // What cannot be written down is no measurement.
     let unwritten = ended.unwritten.is_some().then_some(Exit::NoMeasurement);
     let exit = ending(&ended.record, &folder.id().short(), signalled.or(unwritten), tell)?;
+    // Who wants it to end now does not wait for others: the next verb sends what this one did not.
+    if interrupt.exit().is_none() {
+        records::meet(store);
+    }
     match ended.unwritten {
         None => Ok(exit),
         Some(error) => Err(Failure::new(exit, error)),
@@ -298,10 +358,7 @@ pub(crate) fn this_build() -> OrchInfo {
     OrchInfo { version: env!("CARGO_PKG_VERSION").to_owned(), commit: option_env!("ORCH_COMMIT").map(str::to_owned) }
 }
 
-/// What runs of this series usually do here. Only for the screen: without it, nothing is missing but the brackets.
-pub(super) fn usual(store: &Store, profile: &Profile) -> Usual {
-    let filter = Filter { series: Some(profile.series.clone()), complete: true, limit: Some(1), ..Filter::default() };
-    let newest = store.list(&filter).ok().and_then(|listing| listing.rows.into_iter().next());
-    let record = newest.and_then(|row| store.find(&row.id).ok()).and_then(|id| store.record(&id).ok());
-    record.as_ref().map(Usual::of).unwrap_or_default()
+/// How starts of this profile went before on this machine, newest first.
+pub(super) fn past(store: &Store, profile: &Profile) -> PastStarts {
+    PastStarts::of(store, &profile.series, &profile.name, preflight::hardware().ok().as_ref())
 }

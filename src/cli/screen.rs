@@ -99,6 +99,13 @@ fn coloured(text: &str) -> String {
     use owo_colors::OwoColorize;
     let Some(mark) = text.get(..4) else { return text.to_owned() };
     let rest = text.get(4..).unwrap_or_default();
+    // What `orch up` changes stands indented, as `diff -u` marks it.
+    match (mark, rest.as_bytes().first()) {
+        ("    ", Some(b'+')) => return text.green().to_string(),
+        ("    ", Some(b'-')) => return text.red().to_string(),
+        ("    ", Some(b'@')) => return text.cyan().to_string(),
+        _ => {}
+    }
     match mark.trim() {
         "ok" => format!("{}{rest}", mark.green()),
         "!" | "??" => format!("{}{rest}", mark.yellow()),
@@ -110,5 +117,20 @@ fn coloured(text: &str) -> String {
         _ if text.starts_with("OK") || text.starts_with("IMPROVED") => text.green().bold().to_string(),
         _ if text.starts_with("NO BASELINE") || text.starts_with("INCONCLUSIVE") => text.yellow().bold().to_string(),
         _ => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_difference_is_coloured_as_it_is_marked() {
+        assert_eq!(coloured("    +  --port 1"), "\u{1b}[32m    +  --port 1\u{1b}[39m");
+        assert_eq!(coloured("    -  --port 2"), "\u{1b}[31m    -  --port 2\u{1b}[39m");
+        assert_eq!(coloured("    @@ -1,2 +1,2 @@"), "\u{1b}[36m    @@ -1,2 +1,2 @@\u{1b}[39m");
+        for plain in ["       --port 1", "     same", ""] {
+            assert_eq!(coloured(plain), plain);
+        }
     }
 }

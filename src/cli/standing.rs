@@ -4,6 +4,7 @@ use comfy_table::{Table, presets};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::ps::short_run;
 use super::{Exit, Failure};
 use crate::deploy::{self, As, DeployError, Deployments, What};
 use crate::launch::WorkFolder;
@@ -73,7 +74,7 @@ pub(crate) fn table(all: &[Standing]) -> Table {
             one.state.to_owned(),
             one.port.map_or_else(|| "-".to_owned(), |port| port.to_string()),
             one.since.strftime("%Y-%m-%d %H:%M").to_string(),
-            one.run.clone(),
+            short_run(&one.run).unwrap_or_else(|| one.run.clone()),
             one.shown.clone(),
         ]);
     }

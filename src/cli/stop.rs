@@ -19,9 +19,7 @@ pub(crate) struct StopArgs {
 pub(crate) fn run(args: StopArgs, _global: &Global) -> Outcome {
     let StopArgs { id, all: _ } = args;
     let which = id.map_or(Which::All, Which::One);
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
+    let runtime = crate::host::runtime::on_this_thread()
         .map_err(|error| Failure::new(Exit::Own, miette::miette!("cannot start: {error}")))?;
     let stopped = runtime.block_on(stop(&which)).map_err(|error| Failure::new(exit(&error), error))?;
     if stopped.is_empty() {

@@ -36,6 +36,17 @@ enum Part {
         #[arg(long)]
         wait: bool,
     },
+    /// Stops or starts production, and outlives whoever asked for it.
+    Act {
+        /// The work folder.
+        #[arg(long)]
+        work: PathBuf,
+        /// What was taken down: the name of its files.
+        #[arg(long)]
+        key: String,
+        /// What is done.
+        act: deploy::Act,
+    },
     /// Becomes a server, in a session of its own.
     Enter {
         /// Where the pid is written first.
@@ -57,7 +68,7 @@ pub(crate) fn run(args: SuperviseArgs, _global: &Global) -> Outcome {
             launch::detach().map_err(Failure::own)?;
             let orch = std::env::current_exe().map_err(Failure::own)?;
             let work = WorkFolder::at(work).map_err(|error| Failure::new(Exit::Own, error))?;
-            let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+            let runtime = crate::host::runtime::on_threads(1);
             let runtime = runtime.map_err(Failure::own)?;
             let restored = runtime.block_on(async {
                 launch::spare_from_terminals()?;
@@ -65,6 +76,14 @@ pub(crate) fn run(args: SuperviseArgs, _global: &Global) -> Outcome {
             });
             let restored = restored.map_err(|error: std::io::Error| Failure::own(error))?;
             restored.map(|()| Exit::Done).map_err(|error| Failure::new(Exit::Own, error))
+        }
+        Part::Act { work, key, act } => {
+            // A Ctrl-C at the terminal is meant for the run alone.
+            launch::leave_terminal().map_err(Failure::own)?;
+            let work = WorkFolder::at(work).map_err(|error| Failure::new(Exit::Own, error))?;
+            let runtime = crate::host::runtime::on_this_thread().map_err(Failure::own)?;
+            let done = runtime.block_on(deploy::perform(&work, &key, act));
+            done.map(|()| Exit::Done).map_err(|error| Failure::new(Exit::Own, error))
         }
         Part::Enter { pid_file, words } => {
             let error = launch::enter(&pid_file, &words);

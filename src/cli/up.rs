@@ -7,10 +7,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::displace::DisplaceArgs;
 use super::follow::Follower;
-use super::run::{begin, usual};
+use super::prepared::Prepared;
+use super::run::begin;
 use super::screen::{Screen, Stream};
 use super::signals::Interrupt;
-use super::{Exit, Failure, Global, Outcome, out, planned, records, restore, secrets};
+use super::{Exit, Failure, Global, Outcome, out, planned, records};
 use crate::clock::Clock;
 use crate::deploy::As;
 use crate::launch::WorkFolder;
@@ -106,37 +107,18 @@ pub(crate) fn run(args: UpArgs, global: &Global) -> Outcome {
     let (form, manager) = form(&args, &loaded.profile)?;
     let name = args.name.clone().unwrap_or_else(|| loaded.profile.name.clone());
     check_name(&name)?;
-    let secrets = secrets::find(&loaded.profile.secrets).map_err(|error| Failure::new(Exit::Usage, error))?;
-    let questions = planned::questions(loaded.profile.quality.as_ref().map(|quality| quality.file.as_path()))?;
     let work = WorkFolder::find().map_err(|error| Failure::new(Exit::NotLaunched, error))?;
-    let production = args.displace.production(&loaded.profile, &folders)?;
-    let store = Store::open(&global.results).map_err(records::failure)?;
-    store.baselines().map_err(records::failure)?;
-    let against =
-        args.against.as_ref().map(|run| store.record(&store.find(run)?)).transpose().map_err(records::failure)?;
+    let store = records::store(global)?;
     let check = check(&args, &loaded.profile, &definition)?;
-    let orch = std::env::current_exe().map_err(Failure::own)?;
-    restore::catch_up(&work, &orch)?;
+    let found = Prepared::find(&loaded, definition, args.against.as_deref(), &args.displace, &store, &work)?;
     let clock = Clock::system();
-    let usual = usual(&store, &loaded.profile);
     let (folder, _) = begin(&store, &loaded, &Asked::default(), &clock)?;
     // Where its folder is, for whoever asks without saying `--results`. Without it nothing is lost but that.
     let _ = work.remember_run(folder.id().as_str(), folder.path());
     let screen = Screen::new(if args.json { Stream::Err } else { Stream::Out });
-    let job = Job {
-        profile: &loaded.profile,
-        definition: &definition,
-        secrets: &secrets,
-        orch: &orch,
-        usual_ready_s: usual.ready_s,
-        against: against.as_ref(),
-        source: Default::default(),
-        after: Default::default(),
-        displace: args.displace.of(production.as_ref()),
-        questions: &questions,
-    };
+    let job = found.job(&loaded, Default::default(), Default::default(), &args.displace, false);
     let deploy = Deploy { form, manager, name: &name, check: check.as_deref(), again: args.again, dry: args.dry_run };
-    let view = View::new(screen.width(), usual, global.verbose > 0);
+    let view = View::new(screen.width(), found.usual(), global.verbose > 0);
     let follower = Follower::new(folder.journal.path(), folder.journal.subscribe(), clock.clone(), false, view);
     let place = Place { work: &work, store: &store, folder: &folder, clock: &clock };
     let (outcome, interrupted) = go(&job, &deploy, &place, follower, &screen)?;
@@ -146,6 +128,9 @@ pub(crate) fn run(args: UpArgs, global: &Global) -> Outcome {
     }
     if args.json {
         out::line(serde_json::to_string_pretty(&outcome.record).map_err(Failure::own)?);
+    }
+    if interrupted.is_none() {
+        records::meet(&store);
     }
     Ok(exit)
 }
@@ -227,19 +212,20 @@ fn go(
     follower: Follower,
     screen: &Screen,
 ) -> Result<(run::Outcome, Option<Exit>), Failure> {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(Failure::own)?;
+    let runtime = crate::host::runtime::on_threads(2).map_err(Failure::own)?;
     runtime.block_on(async {
         let nothing: Arc<OnceLock<()>> = Arc::default();
         // A second signal ends this process; the restorer then does what is left to do.
         let interrupt = Interrupt::listen(move || drop(nothing.clone())).map_err(Failure::own)?;
         let token: &CancellationToken = interrupt.token();
         let server_log = place.folder.path().join("server.log");
+        let machine = run::Readings::new(&place.folder.journal, place.folder.path(), place.clock);
         let cx = Context {
             work: place.work,
             store: place.store,
             folder: place.folder,
             clock: place.clock,
+            machine: &machine,
             interrupt: token,
             on_server: &|_| {},
             server_log: &server_log,

@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::record::model::Record;
+use crate::record::settings::of_server;
 
 /// Something that differs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -30,36 +31,10 @@ impl fmt::Display for Difference {
     }
 }
 
-/// Keys of a profile that say how it is measured and judged, or where it happens to listen, and not what the server is.
-/// What of them can change a result is a hard difference (workload, load) or stands in the record itself (host).
-const NOT_THE_SERVER: [&str; 14] = [
-    "name",
-    "series",
-    "port",
-    "host",
-    "hosts",
-    "bench",
-    "expect",
-    "tolerance",
-    "repeat",
-    "suspect",
-    "quality",
-    "gate",
-    "hooks",
-    "secrets",
-];
-
 /// What differs from `was` to `now`: settings first, then what the server made of them, then what it ran on.
 pub fn differences(was: &Record, now: &Record) -> Vec<Difference> {
     let mut found = Vec::new();
-    let own = |profile: &Value| {
-        let mut profile = profile.clone();
-        if let Some(keys) = profile.as_object_mut() {
-            keys.retain(|key, _| !NOT_THE_SERVER.contains(&key.as_str()));
-        }
-        profile
-    };
-    walk("", Some(&own(&was.profile)), Some(&own(&now.profile)), &mut found);
+    walk("", Some(&of_server(&was.profile)), Some(&of_server(&now.profile)), &mut found);
     effective(was, now, &mut found);
     let engine = |record: &Record| {
         record.engine.as_ref().map(|engine| (Value::from(engine.kind.clone()), Value::from(engine.version.clone())))
@@ -77,6 +52,13 @@ pub fn differences(was: &Record, now: &Record) -> Vec<Difference> {
     let plain = |text: &str| Some(Value::from(text));
     push("host", plain(&was.host.name), plain(&now.host.name), &mut found);
     push("orch", plain(&was.orch.version), plain(&now.orch.version), &mut found);
+    found
+}
+
+/// What differs between the settings of two resolved profiles, as far as it makes the server what it is.
+pub fn differences_of_settings(was: &Value, now: &Value) -> Vec<Difference> {
+    let mut found = Vec::new();
+    walk("", Some(&of_server(was)), Some(&of_server(now)), &mut found);
     found
 }
 

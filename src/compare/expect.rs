@@ -64,7 +64,7 @@ fn look(record: &Record, path: &str) -> Vec<Found> {
         return phases.filter(|known| known.name == phase).map(|known| Found::plain(path, known.s.into())).collect();
     }
     let mut found = Vec::new();
-    for step in &record.steps {
+    for step in record.steps.iter().filter(|step| !step.probe) {
         let own = path.strip_prefix(&step.name).and_then(|rest| rest.strip_prefix('.'));
         let metric = own.unwrap_or(path);
         if let Some(value) = metric::value(step, metric) {
@@ -75,11 +75,16 @@ fn look(record: &Record, path: &str) -> Vec<Found> {
     found
 }
 
+/// Whether a value of a metric meets a condition such as `< 500`.
+pub fn holds(metric: &str, value: f64, condition: &str) -> bool {
+    met(metric, &value.into(), &condition.into())
+}
+
 fn met(path: &str, value: &Value, condition: &Value) -> bool {
     match (value.as_f64(), condition) {
         (Some(value), Value::Number(wanted)) => wanted.as_f64().is_some_and(|wanted| same(value, wanted)),
         (_, Value::String(text)) => match comparison(path, text) {
-            Some((sign, limit)) => value.as_f64().is_some_and(|value| holds(value, sign, limit)),
+            Some((sign, limit)) => value.as_f64().is_some_and(|value| compares(value, sign, limit)),
             None => plain(value) == *text,
         },
         (_, condition) => value == condition,
@@ -106,7 +111,7 @@ fn comparison(path: &str, text: &str) -> Option<(&'static str, f64)> {
     Some((sign, number * scale))
 }
 
-fn holds(value: f64, sign: &str, limit: f64) -> bool {
+fn compares(value: f64, sign: &str, limit: f64) -> bool {
     match sign {
         ">=" => value >= limit,
         "<=" => value <= limit,

@@ -46,9 +46,13 @@ impl Judged {
         Judged { id: "startup_s".to_owned(), better: Better::Lower, start_sd: 0.08, absolute: 0.5 }
     }
 
-    /// By how much `now` is worse than `was`, as a difference of logarithms: halving and doubling weigh the same.
-    pub(super) fn loss(&self, was: f64, now: f64) -> f64 {
-        let rise = (now / was).ln();
+    /// Whether it is the one that most is decided by.
+    pub(super) fn is_headline(&self) -> bool {
+        self.id == HEADLINE[0].0
+    }
+
+    /// By how much a rise, as a difference of logarithms, makes it worse: halving and doubling weigh the same.
+    pub(super) fn worse(&self, rise: f64) -> f64 {
         match self.better {
             Better::Higher => -rise,
             Better::Lower => rise,
@@ -89,6 +93,16 @@ pub(super) fn judged(tolerance: &IndexMap<String, Tolerance>) -> Vec<Judged> {
         }
     }
     all
+}
+
+/// Whether more of a metric is better; `None` where neither way is, or the metric is not known.
+pub fn higher_is_better(id: &str) -> Option<bool> {
+    measure::metric(id)?.better.map(|better| better == Better::Higher)
+}
+
+/// How much a metric is assumed to vary from one start to the next, as a relative standard deviation.
+pub fn stated_sd(id: &str) -> f64 {
+    HEADLINE.iter().find(|(known, ..)| *known == id).map_or(OTHER_SD, |(_, sd, _)| *sd)
 }
 
 /// The value at a path such as `output_tokens_per_s` or `ttft_ms.p50`.

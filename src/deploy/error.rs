@@ -119,6 +119,16 @@ pub enum DeployError {
         /// How it ended.
         why: String,
     },
+    /// Production could not be stopped or started.
+    #[error("{why}")]
+    #[diagnostic(code(orch::deploy::act))]
+    Act {
+        /// What its manager or its command said.
+        why: String,
+        /// What to do.
+        #[help]
+        help: Option<String>,
+    },
     /// The journal could not be written.
     #[error(transparent)]
     #[diagnostic(code(orch::deploy::journal))]

@@ -13,7 +13,7 @@ use crate::event::{Emit, Event, Scope};
 use crate::host::{self, Mode};
 use crate::launch::docker::{self, Mark, RUN_LABEL};
 use crate::launch::managed::{Keeper, Managed};
-use crate::launch::{self, LaunchError, Lease, Process, Server, Start, Watched, Which, WorkFolder};
+use crate::launch::{self, LaunchError, Lease, Process, Server, Start, State, Watched, Which, WorkFolder};
 use crate::render::Rank;
 
 /// What the container of a deployment is called while its successor has to prove itself.
@@ -253,9 +253,10 @@ pub async fn remove(deployed: &Deployed, work: &WorkFolder, replaced: bool) -> R
 /// Whether it is up, as far as its keeper tells.
 pub fn is_up(deployed: &Deployed, work: &WorkFolder) -> Result<bool, DeployError> {
     Ok(match &deployed.artefact {
-        Artefact::Process { .. } => {
-            launch::list(work)?.iter().any(|listed| listed.run == deployed.run && listed.pid.is_some())
-        }
+        // One that is being stopped still runs, and will not be there in a moment.
+        Artefact::Process { .. } => launch::list(work)?
+            .iter()
+            .any(|listed| listed.run == deployed.run && listed.pid.is_some() && listed.state != State::Stopping),
         Artefact::Unit { manager, unit, .. } => manager.show(unit)?.is_up(),
         Artefact::Docker { .. } => docker::find(&mark(deployed))?.iter().any(|one| one.running),
     })

@@ -5,6 +5,7 @@
 //! restorer) waits for the end of whoever took it down. It acts only if nothing was put right by then, so a SIGKILL of
 //! orch still brings production back; if both are gone, the next `orch` does.
 
+mod act;
 mod artefact;
 mod deployments;
 mod diff;
@@ -17,6 +18,7 @@ mod put_back;
 mod restore;
 mod undo;
 
+pub use act::{Act, act, perform};
 pub use artefact::{Artefact, As, Deployed};
 pub use deployments::{Deployments, Place};
 pub use diff::unified;

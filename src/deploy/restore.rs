@@ -7,6 +7,7 @@ use std::path::Path;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use super::act::{self, Act};
 use super::deployments::{read_json, write_json};
 use super::error::DeployError;
 use super::put_back;
@@ -37,7 +38,7 @@ pub async fn restore(
 ) -> Result<Restored, DeployError> {
     match &record.what {
         What::Production(production) => {
-            production.start().await?;
+            act::act(work, record, Act::Start, orch).await?;
             production.gate().await?;
         }
         What::Deployment(next) => {
@@ -46,8 +47,7 @@ pub async fn restore(
         }
     }
     let at = Timestamp::now();
-    // The clock may have been set back since; no time away is shorter than none.
-    let outage_s = at.duration_since(record.since).as_secs_f64().max(0.0);
+    let outage_s = record.away_s(at);
     Ok(Restored { what: record.what.shown(), run: record.run.clone(), outage_s, at })
 }
 

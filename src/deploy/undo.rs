@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `<key>.json` | [`Undone`]: what was taken down, by which run, since when |
 //! | `<key>.owner` | locked by whoever has it in hand: the run, then its restorer, or a later `orch` |
+//! | `<key>.acting` | locked by the process that stops or starts production just now: see `act.rs` |
 //! | `<key>.log` | what the restorer did |
 //! | `<key>.told` | what the restorer put right and nobody has read yet |
 //!
@@ -23,7 +24,7 @@ use super::artefact::{Deployed, VERSION};
 use super::deployments::{read_json, write_json};
 use super::error::DeployError;
 use super::production::Production;
-use crate::launch::WorkFolder;
+use crate::launch::{BootMoment, WorkFolder};
 
 /// Something that was taken down and is not back.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -36,6 +37,9 @@ pub struct Undone {
     pub run: String,
     /// Just before it was taken down.
     pub since: Timestamp,
+    /// The same on a clock that nobody sets, for as long as the machine is not started again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since_boot: Option<BootMoment>,
     /// What.
     pub what: What,
     /// Why it could not be put right, the last time that it was tried.
@@ -82,12 +86,28 @@ pub struct Undo {
     restorer: Child,
 }
 
+impl Undone {
+    /// How long it has been away, in seconds. By the clock of this boot where it was taken down in this one: the wall clock
+    /// may have been set since. Of another boot only that one tells, and no time away is shorter than none.
+    pub fn away_s(&self, now: Timestamp) -> f64 {
+        let since_boot = self.since_boot.as_ref().and_then(BootMoment::elapsed_s);
+        since_boot.unwrap_or_else(|| now.duration_since(self.since).as_secs_f64()).max(0.0)
+    }
+}
+
 impl Undo {
     /// Writes down what will be taken down, and has a restorer wait. When this returns it may be taken down.
     pub fn begin(work: &WorkFolder, run: &str, what: What, orch: &Path) -> Result<Self, DeployError> {
         let (folder, key) = (folder(work)?, what.key());
-        let record =
-            Undone { v: VERSION, key: key.clone(), run: run.to_owned(), since: Timestamp::now(), what, failed: None };
+        let record = Undone {
+            v: VERSION,
+            key: key.clone(),
+            run: run.to_owned(),
+            since: Timestamp::now(),
+            since_boot: BootMoment::now(),
+            what,
+            failed: None,
+        };
         let shown = record.what.shown();
         let path = folder.join(format!("{key}.json"));
         let Some(owner) = lock(&folder, &key)? else {
@@ -246,4 +266,27 @@ pub(super) fn lock_in_turn(folder: &Path, key: &str) -> Result<File, DeployError
 
 fn is_locked(path: &Path) -> bool {
     File::open(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_time_away_is_that_of_the_boots_clock_whatever_the_wall_clock_was_set_to() {
+        let production = serde_json::json!({"v": 1, "key": "k", "run": "r", "since": "2026-01-01T12:00:00Z",
+            "what": {"production": {"unit": {"name": "a.service", "manager": "system"}, "url": "http://127.0.0.1:1"}}});
+        let mut undone: Undone = serde_json::from_value(production).unwrap();
+        let later = |s| undone.since + jiff::SignedDuration::from_secs(s);
+        let (ten, before) = (later(10), later(-3600));
+        assert_eq!(undone.away_s(ten), 10.0, "one that an older build wrote");
+        assert_eq!(undone.away_s(before), 0.0);
+        let now = BootMoment::now().unwrap();
+        undone.since_boot = Some(BootMoment { s: now.s - 30.0, ..now.clone() });
+        for wall in [ten, before] {
+            assert!((undone.away_s(wall) - 30.0).abs() < 5.0, "{}", undone.away_s(wall));
+        }
+        undone.since_boot = Some(BootMoment { boot_id: "another".to_owned(), ..now });
+        assert_eq!(undone.away_s(ten), 10.0, "of another boot the wall clock alone tells");
+    }
 }

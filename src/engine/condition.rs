@@ -1,7 +1,8 @@
 //! Conditions in `engine.yaml`: `speculative.method == ngram`, `speculative.draft_tokens == speculative.steps + 1`.
 //!
-//! A condition is comparisons joined by `and`. A side is a number, a word, a setting's key, or a sum of these. A key
-//! that stands alone holds when the profile sets it. A comparison with an unset key does not hold, whatever its sign.
+//! A condition is comparisons joined by `and`. A side is a number, a word, a setting's key, or a sum of products of
+//! these. A key that stands alone holds when the profile sets it. A comparison with an unset key does not hold, whatever
+//! its sign. `flags.NAME` and `env.NAME` are keys too: what the profile gives in the engine's own words.
 
 use std::fmt;
 
@@ -22,7 +23,17 @@ pub struct Condition {
 enum Term {
     Set(String),
     Unset(String),
-    Compare(Vec<Operand>, Sign, Vec<Operand>),
+    Compare(Sum, Sign, Sum),
+}
+
+/// Products that are added up.
+type Sum = Vec<Product>;
+
+#[derive(Clone, Debug, PartialEq)]
+struct Product {
+    /// Taken away instead of added.
+    negative: bool,
+    factors: Vec<Operand>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -94,19 +105,32 @@ fn sign(word: &str) -> Option<Sign> {
     })
 }
 
-fn sum(words: &[&str]) -> Option<Vec<Operand>> {
-    let mut operands = Vec::new();
+fn sum(words: &[&str]) -> Option<Sum> {
+    let mut sum: Sum = Vec::new();
+    let mut before = "+";
     for (place, word) in words.iter().enumerate() {
-        match (place % 2, *word) {
-            (1, "+") => {}
-            (0, word) if is_word(word) => operands.push(match word.parse::<f64>() {
-                Ok(number) if number.is_finite() => Operand::Number(number),
-                _ => Operand::Word(word.to_owned()),
-            }),
+        if place % 2 == 1 {
+            before = word;
+            continue;
+        }
+        let operand = operand(word)?;
+        match (before, sum.last_mut()) {
+            ("*", Some(product)) => product.factors.push(operand),
+            ("+" | "-", _) => sum.push(Product { negative: before == "-", factors: vec![operand] }),
             _ => return None,
         }
     }
-    (words.len() % 2 == 1).then_some(operands)
+    (words.len() % 2 == 1).then_some(sum)
+}
+
+fn operand(word: &str) -> Option<Operand> {
+    if !is_word(word) {
+        return None;
+    }
+    Some(match word.parse::<f64>() {
+        Ok(number) if number.is_finite() => Operand::Number(number),
+        _ => Operand::Word(word.to_owned()),
+    })
 }
 
 impl Condition {
@@ -128,6 +152,7 @@ impl Condition {
             Term::Compare(left, _, right) => left
                 .iter()
                 .chain(right)
+                .flat_map(|product| &product.factors)
                 .filter_map(|operand| match operand {
                     Operand::Word(word) => Some(word.as_str()),
                     Operand::Number(_) => None,
@@ -135,24 +160,43 @@ impl Condition {
                 .collect(),
         })
     }
+
+    /// The setting that a person should look at: the first that it names and the profile sets, else the first it names.
+    pub fn key<'c>(&'c self, settings: &IndexMap<String, Value>) -> Option<&'c str> {
+        let mut keys = self.words().filter(|word| settings::is_key(word) || settings::is_own_word(word)).peekable();
+        let first = keys.peek().copied();
+        keys.find(|key| settings.contains_key(*key)).or(first)
+    }
 }
 
 /// A key without a value is unset; any other word stands for itself.
-fn total(operands: &[Operand], settings: &IndexMap<String, Value>) -> Option<Value> {
-    let value = |operand: &Operand| match operand {
+fn value(operand: &Operand, settings: &IndexMap<String, Value>) -> Option<Value> {
+    match operand {
         Operand::Number(number) => Some(Value::from(*number)),
         Operand::Word(word) => match (settings.get(word), word.as_str()) {
             (Some(value), _) => Some(value.clone()),
             (None, "true") => Some(Value::Bool(true)),
             (None, "false") => Some(Value::Bool(false)),
-            (None, word) if settings::is_key(word) => None,
+            (None, word) if settings::is_key(word) || settings::is_own_word(word) => None,
             (None, word) => Some(Value::from(word)),
         },
-    };
-    match operands {
-        [one] => value(one),
-        several => several.iter().map(|operand| value(operand)?.as_f64()).sum::<Option<f64>>().map(Value::from),
     }
+}
+
+/// A single operand is itself, a word too; anything longer is a number.
+fn total(sum: &[Product], settings: &IndexMap<String, Value>) -> Option<Value> {
+    if let [Product { negative: false, factors }] = sum
+        && let [one] = factors.as_slice()
+    {
+        return value(one, settings);
+    }
+    let mut total = 0.0;
+    for product in sum {
+        let factors = product.factors.iter().map(|factor| value(factor, settings)?.as_f64());
+        let size: f64 = factors.product::<Option<f64>>()?;
+        total += if product.negative { -size } else { size };
+    }
+    Some(Value::from(total))
 }
 
 fn compare(left: &Value, sign: Sign, right: &Value) -> bool {
@@ -201,6 +245,7 @@ mod tests {
             ("speculative.steps".to_owned(), Value::from(3)),
             ("speculative.draft_tokens".to_owned(), Value::from(4)),
             ("graphs.enabled".to_owned(), Value::from(false)),
+            ("flags.page-size".to_owned(), Value::from(64)),
         ]);
         condition.parse::<Condition>().unwrap().holds(&settings)
     }
@@ -213,6 +258,14 @@ mod tests {
         assert!(holds("graphs.enabled == false and not speculative.model"));
         assert!(holds("speculative.steps"));
         assert!(!holds("speculative.steps > 3") && !holds("speculative.model"));
+        assert!(holds("flags.page-size > 1") && !holds("flags.page-size == 1") && !holds("env.SGLANG_X"));
+    }
+
+    #[test]
+    fn sides_are_sums_of_products() {
+        assert!(holds("speculative.draft_tokens <= 1 + speculative.steps * 4 - 2 * 2"));
+        assert!(holds("speculative.draft_tokens * 2 == speculative.steps * speculative.steps - 1"));
+        assert!(!holds("speculative.draft_tokens < 1 + speculative.topk * 2"), "one of them is not set");
     }
 
     #[test]
@@ -222,7 +275,7 @@ mod tests {
 
     #[test]
     fn what_is_no_condition_is_refused() {
-        for bad in ["", "a ==", "== a", "a b", "a = b", "a == b or c", "a == b +", "a; b"] {
+        for bad in ["", "a ==", "== a", "a b", "a = b", "a == b or c", "a == b +", "a == b * * c", "a == * b", "a; b"] {
             assert!(bad.parse::<Condition>().is_err(), "{bad}");
         }
     }

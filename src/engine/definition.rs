@@ -1,12 +1,13 @@
 //! What is known of an engine, as `templates/<kind>/engine.yaml` says it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{Condition, LaunchTemplate, Requirement, Row, Version};
+use super::{Common, Condition, FlagLists, LaunchTemplate, LogRules, Requirement, Row, Version};
 use crate::measure::counters::CounterRules;
 use crate::profile::EngineKind;
 
@@ -17,6 +18,8 @@ pub struct Definition {
     pub facts: EngineFacts,
     /// The shape of its command.
     pub template: LaunchTemplate,
+    /// The flags of the versions whose lists are kept.
+    pub flag_lists: FlagLists,
 }
 
 impl std::ops::Deref for Definition {
@@ -66,6 +69,9 @@ pub struct EngineFacts {
     /// Environment of the server, below the profile's own.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
+    /// Variables that change what is measured, and are easily left behind in the environment.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stray: Vec<Stray>,
     /// Its HTTP paths.
     #[serde(default)]
     pub endpoints: Endpoints,
@@ -126,6 +132,15 @@ pub struct FlagRules {
     pub owned: Vec<String>,
     /// Flags whose list follows them once: `--bs 1 2 4`. Others are repeated.
     pub follow: Vec<String>,
+    /// Whether the parser takes an unambiguous beginning of a name for the whole. Such a word is refused: the next
+    /// version may have a second flag that begins so.
+    pub abbreviations: bool,
+    /// Whether `_` and `-` are alike in a name.
+    pub underscores: bool,
+    /// Whether `--name.key` sets a key of the JSON that `--name` takes.
+    pub dotted: bool,
+    /// New names of flags that are gone.
+    pub renamed: BTreeMap<String, String>,
 }
 
 /// Words that orch adds unless the profile gives the flag itself.
@@ -150,10 +165,14 @@ pub struct DefaultWords {
 pub struct Rule {
     /// When this holds,
     pub when: Condition,
-    /// this must hold,
-    pub need: Condition,
+    /// this must hold (absent: `when` must not hold),
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub need: Option<Condition>,
     /// or else this is said.
     pub say: String,
+    /// What to do about it, where that is not said already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub help: Option<String>,
     /// Only in these versions.
     #[serde(default, with = "requirement", skip_serializing_if = "Option::is_none")]
     pub versions: Option<Requirement>,
@@ -172,6 +191,29 @@ pub struct Trap {
     /// Only in these versions.
     #[serde(default, with = "requirement", skip_serializing_if = "Option::is_none")]
     pub versions: Option<Requirement>,
+}
+
+/// A variable of the environment that changes what is measured.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stray {
+    /// Its name, or how its name begins: `LLAMA_ARG_*`.
+    pub env: String,
+    /// What it does.
+    pub say: String,
+    /// Whether it is told of when the profile sets it itself, too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub always: bool,
+}
+
+impl Stray {
+    /// Whether a variable is meant.
+    pub fn is(&self, name: &str) -> bool {
+        match self.env.strip_suffix('*') {
+            Some(begin) => name.starts_with(begin),
+            None => name == self.env,
+        }
+    }
 }
 
 mod requirement {
@@ -202,6 +244,8 @@ pub struct Endpoints {
     pub completions: String,
     /// Empties the prefix cache.
     pub flush: Option<String>,
+    /// Counts the tokens of a text.
+    pub tokenize: Option<String>,
 }
 
 impl Default for Endpoints {
@@ -214,6 +258,7 @@ impl Default for Endpoints {
             chat: "/v1/chat/completions".to_owned(),
             completions: "/v1/completions".to_owned(),
             flush: None,
+            tokenize: None,
         }
     }
 }
@@ -321,187 +366,15 @@ impl Default for StopFacts {
     }
 }
 
-/// `log`: how a log is read. All strings are regular expressions that may match anywhere in a record, if not said
-/// otherwise; their named groups are facts.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct LogRules {
-    /// Finds the rank that a record is from; its first group is the number.
-    pub rank: Option<String>,
-    /// Finds the beginning of a record, also of a second one on the same line.
-    pub record: Option<String>,
-    /// Records that look like failures and are not.
-    pub benign: Vec<String>,
-    /// Records that come at intervals whatever happens: they make the log grow and prove nothing.
-    pub heartbeat: Vec<String>,
-    /// The phases of the start-up, in their order.
-    pub phases: Vec<PhaseRule>,
-    /// Progress bars.
-    pub bars: Vec<BarRule>,
-    /// What goes wrong, and what to do about it.
-    pub failures: Vec<FailureRule>,
-    /// Records that tell something.
-    pub facts: Vec<String>,
-    /// What is read while requests are served.
-    #[serde(skip_serializing_if = "ServingRules::is_empty")]
-    pub serving: ServingRules,
-}
-
-/// `log.serving`: what the log tells while requests are served.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct ServingRules {
-    /// Records that tell, at intervals, how the engine is.
-    pub samples: Vec<SampleRule>,
-    /// Records that tell of something that should not happen while it is measured.
-    pub events: Vec<EventRule>,
-    /// Records that tell how many drafted tokens were accepted. Named groups: `accepted` and `drafted` (tokens), `length`
-    /// (tokens a verify step), `running` (how many requests the record is of).
-    pub acceptance: Vec<String>,
-}
-
-impl ServingRules {
-    /// Without a rule.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
-/// A record that tells how the engine is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct SampleRule {
-    /// What the record looks like.
-    #[serde(rename = "match")]
-    pub pattern: String,
-    /// Each is looked for by itself in such a record, since fields come and go between versions. The named groups are
-    /// those of [`SAMPLE_FIELDS`].
-    pub fields: Vec<String>,
-}
-
-/// A record that tells of something that happened.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct EventRule {
-    /// One of [`SERVING_EVENTS`].
-    pub event: String,
-    /// What the record looks like. A group `count` is how many it tells of; without one it is 1.
-    #[serde(rename = "match")]
-    pub pattern: String,
-}
-
-/// What a record of `log.serving.samples` may tell: requests that run, requests that wait, and whether the step ran in a
-/// captured graph (`true` or `false`).
-pub const SAMPLE_FIELDS: &[&str] = &["running_requests", "waiting_requests", "in_graph"];
-
-/// What a record of `log.serving.events` may tell of: requests that the engine took back for want of memory, and
-/// something that was compiled.
-pub const SERVING_EVENTS: &[&str] = &["retracted", "compiled"];
-
-/// A phase of the start-up.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct PhaseRule {
-    /// Its name in the log vocabulary.
-    pub phase: String,
-    /// The record that begins it.
-    #[serde(default)]
-    pub begin: Option<String>,
-    /// The record that ends it.
-    #[serde(default)]
-    pub end: Option<String>,
-    /// `rank`: each rank has its own; `run`: one record is for all.
-    #[serde(default)]
-    pub scope: Option<String>,
-    /// How long it may be silent before it looks stalled, as a duration.
-    #[serde(default)]
-    pub patience: Option<String>,
-    /// What it is when a rank that has ended it goes through it once more in the same words, as for a draft model.
-    #[serde(default)]
-    pub again: Option<Again>,
-}
-
-/// The second time that a rank goes through a phase.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Again {
-    /// The phase that it is then.
-    pub phase: String,
-    /// What the facts of its records are called then; `null` leaves one aside.
-    #[serde(default)]
-    pub facts: BTreeMap<String, Option<String>>,
-}
-
-/// A progress bar.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct BarRule {
-    /// What it looks like. Groups `done` and `total` are read if there are such, else `n/m` or `p%`.
-    #[serde(rename = "match")]
-    pub pattern: String,
-    /// What it counts.
-    pub unit: String,
-    /// The phase it belongs to.
-    pub phase: String,
-}
-
-/// Something that goes wrong.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct FailureRule {
-    /// Its kind in the log vocabulary.
-    pub kind: String,
-    /// What its record looks like.
-    #[serde(rename = "match")]
-    pub pattern: String,
-    /// Only in this phase, if one is named.
-    #[serde(default)]
-    pub phase: Option<String>,
-    /// Whether the record only reports another one's failure.
-    #[serde(default)]
-    pub wraps: bool,
-    /// Whether trying again can help: `never`, `maybe`, `later`.
-    #[serde(default)]
-    pub retry: Option<String>,
-    /// What to do about it. `{name}` stands for the fact or the setting of that name.
-    #[serde(default)]
-    pub remedy: Option<String>,
-    /// The engine versions that it was seen in.
-    #[serde(default)]
-    pub seen: Vec<String>,
-}
-
-/// `templates/common.yaml`: what is common to the logs of all engines.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Common {
-    /// As in an engine's log, read after its own.
-    pub benign: Vec<String>,
-    /// As in an engine's log, read after its own.
-    pub failures: Vec<FailureRule>,
-}
-
-/// The phases that a log section may name, in the order in which they come.
-pub const PHASES: &[&str] = &[
-    "launch",
-    "config",
-    "dist_init",
-    "weights",
-    "kv_pool",
-    "compile",
-    "graph_capture",
-    "draft_weights",
-    "draft_capture",
-    "http_up",
-    "warmup",
-    "serving",
-];
-
 impl EngineFacts {
     /// Adds what is common to all engines after the engine's own.
     pub(super) fn with_common(mut self, common: Common) -> Self {
         self.log.benign.extend(common.benign);
         self.log.failures.extend(common.failures);
+        self.log.facts.extend(common.facts);
+        for (kind, rule) in common.kinds {
+            self.log.kinds.entry(kind).or_insert(rule);
+        }
         self
     }
 
@@ -510,20 +383,34 @@ impl EngineFacts {
         self.verified.iter().find(|version| requirement.is_none_or(|requirement| requirement.allows(version)))
     }
 
-    /// The neutral key that a flag stands for, or `None` with whether it is owned all the same.
+    /// A flag's name as the parser reads it: without what may be written in several ways.
+    pub fn read_name<'f>(&self, flag: &'f str) -> Cow<'f, str> {
+        let long = flag.starts_with("--");
+        let name = match flag.split_once('.') {
+            Some((name, _)) if long && self.flags.dotted => name,
+            _ => flag,
+        };
+        if long && self.flags.underscores && name.contains('_') { name.replace('_', "-").into() } else { name.into() }
+    }
+
+    /// Who gives a flag, if not the profile's `flags`: by any of its names.
     pub fn owner(&self, flag: &str) -> Option<Owner<'_>> {
-        let spelled = self.settings.iter().find(|(_, row)| {
-            row.spellings.iter().any(|spelling| {
-                spelling.flag.iter().chain(&spelling.aliases).any(|known| known == flag)
-                    || [&spelling.on, &spelling.off]
-                        .into_iter()
-                        .flatten()
-                        .any(|words| words.first().is_some_and(|word| word == flag))
-            })
-        });
-        match spelled {
+        let name = self.read_name(flag);
+        self.owner_of(&|known| known == name)
+    }
+
+    /// Who gives a flag that this word is the beginning of, where the parser takes that for the whole.
+    pub fn owner_of_abbreviation(&self, flag: &str) -> Option<Owner<'_>> {
+        let name = self.read_name(flag);
+        let may_be = self.flags.abbreviations && name.starts_with("--") && name.len() > 2;
+        self.owner_of(&|known| known.starts_with(&*name)).filter(|_| may_be)
+    }
+
+    fn owner_of(&self, is: &dyn Fn(&str) -> bool) -> Option<Owner<'_>> {
+        let names = |row: &Row| row.spellings.iter().flat_map(|spelling| spelling.names()).any(|known| is(known));
+        match self.settings.iter().find(|(_, row)| names(row)) {
             Some((key, _)) => Some(Owner::Setting(key)),
-            None if self.flags.owned.iter().any(|owned| owned == flag) => Some(Owner::Orch),
+            None if self.flags.owned.iter().any(|owned| is(owned)) => Some(Owner::Orch),
             None => None,
         }
     }

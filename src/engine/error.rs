@@ -186,12 +186,5 @@ impl Diagnostic for Wrong {
 
 /// The word for a kind: the folder's name.
 pub fn kind_word(kind: EngineKind) -> &'static str {
-    match kind {
-        EngineKind::Sglang => "sglang",
-        EngineKind::Vllm => "vllm",
-        EngineKind::Llamacpp => "llamacpp",
-        EngineKind::Trtllm => "trtllm",
-        EngineKind::Command => "command",
-        EngineKind::Sim => "sim",
-    }
+    kind.word()
 }

@@ -1,5 +1,6 @@
 //! Finding and reading definitions: in a user's `templates/` folder, else in the program itself.
 
+use std::borrow::Cow;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -8,8 +9,8 @@ use serde::de::DeserializeOwned;
 
 use super::error::{EngineError, Wrong, kind_word};
 use super::{
-    Common, Condition, Definition, EngineFacts, LaunchTemplate, PHASES, SAMPLE_FIELDS, SERVING_EVENTS, ServingRules,
-    builtin, settings,
+    Common, Condition, Definition, EngineFacts, FlagLists, LaunchTemplate, PHASES, SAMPLE_FIELDS, SERVING_EVENTS,
+    ServingRules, Version, builtin, settings,
 };
 use crate::profile::{Engine, EngineKind};
 use crate::units;
@@ -33,7 +34,41 @@ pub fn definition(kind: EngineKind, folders: &[PathBuf]) -> Result<Definition, E
     let template = LaunchTemplate::compile(&template.name, &template.text).map_err(|faults| {
         EngineError::of(faults.into_iter().map(|fault| Wrong::template(&template, fault)).collect())
     })?;
-    Ok(Definition { facts: parsed.with_common(common), template })
+    Ok(Definition { facts: parsed.with_common(common), template, flag_lists: flag_lists(word, folders)? })
+}
+
+/// The lists of flags that are kept of an engine: those in the program, and those of the first folder that has any of
+/// the same version.
+fn flag_lists(word: &str, folders: &[PathBuf]) -> Result<FlagLists, EngineError> {
+    let mut lists: Vec<(Version, Cow<'static, str>)> = Vec::new();
+    for folder in folders.iter().map(|folder| folder.join(word).join("flags")) {
+        let entries = match std::fs::read_dir(&folder) {
+            Ok(entries) => entries,
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => continue,
+            Err(source) => return Err(EngineError::Read { path: folder, source }),
+        };
+        let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        files.sort();
+        for path in files {
+            let Some(version) =
+                path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".txt"))
+            else {
+                continue;
+            };
+            let version = Version::from(version);
+            if lists.iter().all(|(known, _)| *known != version) {
+                let text = read(&path).map_err(|source| EngineError::Read { path: path.clone(), source })?;
+                lists.push((version, text.into()));
+            }
+        }
+    }
+    for (version, text) in builtin::flag_lists(word) {
+        let version = Version::from(version);
+        if lists.iter().all(|(known, _)| *known != version) {
+            lists.push((version, Cow::Borrowed(text)));
+        }
+    }
+    Ok(FlagLists(lists))
 }
 
 /// The definition for a profile's engine. A simulated one is started by its own, and is read and asked by that of the
@@ -116,7 +151,7 @@ fn check(facts: &EngineFacts, kind: EngineKind, file: &Found) -> Result<(), Engi
         wrong(key, format!("`settings.{key}`: profiles have no such setting"), format!("the settings are `{known}`"));
     }
     let spelled = facts.settings.values().flat_map(|row| &row.spellings).filter_map(|spelling| spelling.when.as_ref());
-    let rules = facts.rules.iter().flat_map(|rule| [&rule.when, &rule.need]);
+    let rules = facts.rules.iter().flat_map(|rule| std::iter::once(&rule.when).chain(&rule.need));
     let traps = facts.warnings.iter().map(|trap| &trap.when);
     for condition in spelled.chain(rules).chain(traps) {
         for word in condition_faults(condition) {
@@ -130,7 +165,8 @@ fn check(facts: &EngineFacts, kind: EngineKind, file: &Found) -> Result<(), Engi
     let phases = facts.log.phases.iter().map(|rule| &rule.phase);
     let again = facts.log.phases.iter().filter_map(|rule| rule.again.as_ref()).map(|again| &again.phase);
     let phases = phases.chain(again).chain(facts.log.bars.iter().map(|rule| &rule.phase));
-    for phase in phases.chain(facts.log.failures.iter().filter_map(|rule| rule.phase.as_ref())) {
+    let failures = facts.log.failures.iter().flat_map(|rule| [&rule.phase, &rule.at]).flatten();
+    for phase in phases.chain(failures) {
         if !PHASES.contains(&phase.as_str()) {
             wrong(phase, format!("`{phase}` is not a phase"), format!("the phases are `{}`", PHASES.join("`, `")));
         }
@@ -193,7 +229,10 @@ fn serving_faults(serving: &ServingRules) -> Vec<(String, String, String)> {
 }
 
 fn condition_faults(condition: &Condition) -> Vec<&str> {
-    condition.words().filter(|word| word.contains('.') && !settings::is_key(word)).collect()
+    condition
+        .words()
+        .filter(|word| word.contains('.') && !settings::is_key(word) && !settings::is_own_word(word))
+        .collect()
 }
 
 #[cfg(test)]
@@ -225,7 +264,14 @@ mod tests {
 
     #[test]
     fn the_definitions_in_the_program_are_sound() {
-        for kind in [EngineKind::Sglang, EngineKind::Vllm, EngineKind::Llamacpp, EngineKind::Command, EngineKind::Sim] {
+        for kind in [
+            EngineKind::Sglang,
+            EngineKind::Vllm,
+            EngineKind::Llamacpp,
+            EngineKind::Trtllm,
+            EngineKind::Command,
+            EngineKind::Sim,
+        ] {
             let definition = definition(kind, &[]).unwrap();
             assert_eq!(definition.kind, kind);
             assert!(definition.log.failures.iter().any(|rule| rule.kind == "port_in_use"), "common.yaml is in it");
@@ -234,9 +280,9 @@ mod tests {
 
     #[test]
     fn an_engine_that_is_nowhere_is_named_with_where_it_was_looked_for() {
-        let error = definition(EngineKind::Trtllm, &[PathBuf::from("mine")]).unwrap_err();
-        assert_eq!(error.to_string(), "there is no definition of engine `trtllm`");
-        assert!(error.help().unwrap().to_string().contains("mine/trtllm"));
+        let error = definition(EngineKind::named("tgi").unwrap(), &[PathBuf::from("mine")]).unwrap_err();
+        assert_eq!(error.to_string(), "there is no definition of engine `tgi`");
+        assert!(error.help().unwrap().to_string().contains("mine/tgi"));
     }
 
     #[test]

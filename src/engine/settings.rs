@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{Condition, Version};
-use crate::profile::Profile;
+use crate::profile::{Flag, Profile};
 
 /// The neutral settings: the profile's keys that an engine's definition spells. In the profile's order.
 pub const KEYS: &[&str] = &[
@@ -47,8 +47,53 @@ pub const DERIVED: &[(&str, &str)] = &[
         "context for all requests together: `context_length` times the number of slots (llama.cpp)",
     ),
     ("derived.speculative_config", "everything under `speculative` as one JSON (vLLM)"),
+    ("derived.graph_tokens", "`graphs.max_batch` in tokens: a request takes one and its drafts (vLLM)"),
+    ("derived.graph_sizes", "`graphs.batches` in tokens (vLLM)"),
+    ("derived.tensor_split", "an equal share for each GPU: `1,1` (llama.cpp)"),
+    ("derived.node_rank", "which node this is, from 0; set where there are several"),
+    ("derived.head", "`host:port` at which the nodes find each other"),
+    ("derived.head_address", "the host of it"),
+    ("derived.head_port", "the port of it"),
+    ("derived.headless", "true on a node that answers no requests"),
+    ("derived.data_local", "copies of the model on this node (vLLM)"),
+    ("derived.data_first", "the first copy of the model that is on this node, from 0 (vLLM)"),
     ("derived.scenario", "the scenario with what the profile asks for, as one JSON (the simulated engine)"),
 ];
+
+/// The key of a profile that a setting follows from: its own, unless it is derived.
+pub fn origin(key: &str) -> &str {
+    match key {
+        "derived.pool_tokens" => "context_length",
+        "derived.speculative_config" => "speculative.method",
+        "derived.graph_tokens" => "graphs.max_batch",
+        "derived.graph_sizes" => "graphs.batches",
+        "derived.tensor_split" => "parallel.tensor",
+        "derived.scenario" => "engine.scenario",
+        key if key.starts_with("derived.") => "parallel.nodes",
+        key => key,
+    }
+}
+
+/// Whether a word of a condition names what a profile gives in the engine's own words.
+pub fn is_own_word(word: &str) -> bool {
+    word.strip_prefix("flags.").or_else(|| word.strip_prefix("env.")).is_some_and(|name| !name.is_empty())
+}
+
+/// What a profile gives in the engine's own words, for conditions: `flags.NAME` and `env.NAME`.
+pub fn own_words(profile: &Profile) -> IndexMap<String, Value> {
+    let scalar = |text: &String| match text.parse::<f64>() {
+        Ok(number) if number.is_finite() => Value::from(number),
+        _ => Value::from(text.clone()),
+    };
+    let flag = |value: &Flag| match value {
+        Flag::Switch(on) => Value::from(*on),
+        Flag::Value(text) => scalar(text),
+        Flag::List(texts) => texts.iter().map(scalar).collect(),
+    };
+    let flags = profile.flags.iter().map(|(name, value)| (format!("flags.{name}"), flag(value)));
+    let env = profile.env.iter().map(|(name, value)| (format!("env.{name}"), scalar(value)));
+    flags.chain(env).collect()
+}
 
 /// Whether a word is a setting's key.
 pub fn is_key(word: &str) -> bool {
@@ -106,9 +151,14 @@ pub fn served_name(profile: &Profile) -> String {
     if let Some(name) = &profile.model.served_name {
         return name.clone();
     }
-    let path = profile.model.path.trim_end_matches('/');
+    last_part(&profile.model.path).to_owned()
+}
+
+/// The last part of a model's path, without `.gguf`.
+pub fn last_part(path: &str) -> &str {
+    let path = path.trim_end_matches('/');
     let last = path.rsplit('/').next().unwrap_or(path);
-    last.strip_suffix(".gguf").unwrap_or(last).to_owned()
+    last.strip_suffix(".gguf").unwrap_or(last)
 }
 
 /// A setting's row in `engine.yaml`: one spelling, or several by version.
@@ -151,7 +201,11 @@ pub struct Spelling {
     /// The words that say `false`. Absent: none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub off: Option<Vec<String>>,
-    /// The setting is needed by rules or other rows and has no word of its own.
+    /// These words whatever the value, for an engine that has a switch where others have a number.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub words: Option<Vec<String>>,
+    /// The setting is needed by rules or other rows and has no word of its own. With `values`, other words are refused
+    /// all the same.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub silent: bool,
 }
@@ -242,10 +296,20 @@ pub struct Unspellable {
 }
 
 impl Spelling {
+    /// All names of the flags that it writes.
+    pub fn names(&self) -> impl Iterator<Item = &String> {
+        let switches = [&self.on, &self.off, &self.words].into_iter().flatten().flatten();
+        self.flag.iter().chain(&self.aliases).chain(switches.filter(|word| word.starts_with('-')))
+    }
+
     /// The words for a value.
     pub fn spell(&self, value: &Value) -> Result<Spelled, Unspellable> {
         if self.silent {
+            self.word(plain(value))?;
             return Ok(Spelled::default());
+        }
+        if let Some(words) = &self.words {
+            return Ok(Spelled { words: words.clone(), env: None });
         }
         let words = match value {
             Value::Bool(true) => self.on.clone().unwrap_or_else(|| self.flag.clone()),
@@ -266,7 +330,8 @@ impl Spelling {
         Ok(Spelled { words, env })
     }
 
-    fn word(&self, neutral: String) -> Result<String, Unspellable> {
+    /// The engine's word for a neutral one.
+    pub fn word(&self, neutral: String) -> Result<String, Unspellable> {
         if self.values.is_empty() {
             return Ok(neutral);
         }
@@ -329,6 +394,9 @@ mod tests {
         assert_eq!(words("{flag: --eager, off: [--no-eager]}", false.into()), "--no-eager");
         assert_eq!(words("{on: [], off: [--enforce-eager]}", true.into()), "");
         assert_eq!(words("{flag: --spec, values: {draft: draft-simple}}", "draft".into()), "--spec draft-simple");
+        assert_eq!(words("{words: [--enable-it]}", 8.into()), "--enable-it");
+        assert!(spell("{silent: true, values: {a: b}}", "x".into()).is_err());
+        assert_eq!(words("{silent: true, values: {a: b}}", "a".into()), "");
         let unknown = spell("{flag: --spec, values: {draft: draft-simple}}", "mtp".into());
         assert_eq!(unknown, Err(Unspellable { known: vec!["draft".into()] }));
         let env = spell("{env: LAYERS}", 3.into()).unwrap();

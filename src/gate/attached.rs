@@ -8,9 +8,9 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::error::{GateError, LogState};
-use super::log::Splitter;
 use super::probe::Probes;
-use super::wait::{Pace, Prober, Ready, Unfit};
+use super::prober::{Prober, Unfit};
+use super::wait::{Pace, Ready};
 use crate::clock::Clock;
 use crate::event::{Emit, Event, Scope};
 use crate::launch::Watched;
@@ -45,7 +45,16 @@ pub async fn prove(
     let state = || {
         let since = Duration::from_nanos(clock.nanos().saturating_sub(began));
         let (path, phase) = (log.to_owned(), "serving".to_owned());
-        Box::new(LogState { path, phase, elapsed: since, silent: since, root: None, last_words: Vec::new() })
+        Box::new(LogState {
+            path,
+            phase,
+            elapsed: since,
+            silent: since,
+            root: None,
+            consequence: None,
+            looks_like: None,
+            last_words: Vec::new(),
+        })
     };
     loop {
         tokio::select! {
@@ -85,7 +94,13 @@ pub async fn prove(
 
 /// How many lines its log has now; none where it cannot be read.
 fn lines(log: &Path) -> u64 {
-    let mut splitter = Splitter::default();
-    splitter.feed(&std::fs::read(log).unwrap_or_default(), |_| ());
-    splitter.lines()
+    let mut lines = 0;
+    let mut block = [0; 64 << 10];
+    // It may be larger than the memory: it is read in blocks.
+    if let Ok(mut file) = std::fs::File::open(log) {
+        while let Ok(read @ 1..) = std::io::Read::read(&mut file, &mut block) {
+            lines += memchr::memchr_iter(b'\n', &block[..read]).count() as u64;
+        }
+    }
+    lines
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use miette::Diagnostic;
 
+use super::life::Worker;
 use super::log::Failure;
+use super::starting::End;
 use crate::event::EmitError;
 use crate::host::HostError;
 use crate::launch::Exited;
@@ -33,6 +35,26 @@ pub enum GateError {
         limit: Duration,
         /// What the probes answered last, by what was asked.
         answers: Vec<(String, String)>,
+        /// What its log said.
+        log: Box<LogState>,
+    },
+    /// The engine itself says that it failed, and its main process stays.
+    #[error("the server says that it failed, {} after its launch, in phase {}; its main process did not end by itself", short(log.elapsed), log.phase)]
+    Confirmed {
+        /// What its log said.
+        log: Box<LogState>,
+    },
+    /// A rank is gone, a line says why, and the main process stays.
+    #[error("a rank of the server is gone, {} after its launch, in phase {}: {worker}", short(log.elapsed), log.phase)]
+    DeadRank {
+        /// Which.
+        worker: Worker,
+        /// What its log said.
+        log: Box<LogState>,
+    },
+    /// A line looks like the cause of a failure, and it was not to be waited for the engine's own word.
+    #[error("the log says what looks fatal, {} after the launch, in phase {}; the engine had not confirmed it", short(log.elapsed), log.phase)]
+    LooksFatal {
         /// What its log said.
         log: Box<LogState>,
     },
@@ -75,15 +97,47 @@ pub struct LogState {
     pub silent: Duration,
     /// The line that looks like the cause.
     pub root: Option<Failure>,
+    /// The first line that only reports it, with its number.
+    pub consequence: Option<(u64, String)>,
+    /// What its processes and devices look like, where no line says it: `hang_collective`, `rank_missing`.
+    pub looks_like: Option<&'static str>,
     /// Its last lines, oldest first.
     pub last_words: Vec<String>,
 }
 
 impl GateError {
+    /// Why a start was ended whose main process lives.
+    pub(super) fn ended(end: End, limit: Duration, answers: Vec<(String, String)>, log: Box<LogState>) -> Self {
+        match end {
+            End::TimedOut => GateError::TimedOut { limit, answers, log },
+            End::Confirmed => GateError::Confirmed { log },
+            End::DeadRank(worker) => GateError::DeadRank { worker, log },
+            End::FailFast => GateError::LooksFatal { log },
+        }
+    }
+
+    /// The rule that ended the start, as one word; `None` where that was no rule of the gate.
+    pub fn rule(&self) -> Option<&'static str> {
+        match self {
+            GateError::Exited { .. } => Some("exited"),
+            GateError::TimedOut { .. } => Some("limit"),
+            GateError::Confirmed { .. } => Some("confirmed"),
+            GateError::DeadRank { .. } => Some("dead_rank"),
+            GateError::LooksFatal { .. } => Some("fail_fast"),
+            GateError::Unfit { .. } => Some("unfit"),
+            GateError::Plan { .. } | GateError::Journal(_) | GateError::Log(_) => None,
+        }
+    }
+
     /// What the log had said, where the log matters.
     pub fn log(&self) -> Option<&LogState> {
         match self {
-            GateError::Exited { log, .. } | GateError::TimedOut { log, .. } | GateError::Unfit { log, .. } => Some(log),
+            GateError::Exited { log, .. }
+            | GateError::TimedOut { log, .. }
+            | GateError::Confirmed { log }
+            | GateError::DeadRank { log, .. }
+            | GateError::LooksFatal { log }
+            | GateError::Unfit { log, .. } => Some(log),
             GateError::Plan { .. } | GateError::Journal(_) | GateError::Log(_) => None,
         }
     }
@@ -94,6 +148,9 @@ impl Diagnostic for GateError {
         Some(Box::new(match self {
             GateError::Exited { .. } => "orch::gate::exited",
             GateError::TimedOut { .. } => "orch::gate::timed_out",
+            GateError::Confirmed { .. } => "orch::gate::confirmed",
+            GateError::DeadRank { .. } => "orch::gate::dead_rank",
+            GateError::LooksFatal { .. } => "orch::gate::looks_fatal",
             GateError::Unfit { .. } => "orch::gate::unfit",
             GateError::Plan { .. } => "orch::gate::plan",
             GateError::Journal(_) => "orch::gate::journal",
@@ -155,11 +212,12 @@ mod tests {
     fn log() -> Box<LogState> {
         let root = Failure {
             kind: "oom_weights".into(),
-            wraps: false,
+            nature: super::super::log::Nature::Cause,
             line: "torch.OutOfMemoryError: CUDA out of memory.".into(),
             line_no: 212,
             rank: Some(1),
             phase: "weights".into(),
+            proves: false,
             remedy: Some("raise `parallel.tensor`".into()),
             retry: None,
         };
@@ -169,6 +227,8 @@ mod tests {
             elapsed: Duration::from_millis(41_234),
             silent: Duration::from_millis(1_250),
             root: Some(root),
+            consequence: None,
+            looks_like: None,
             last_words: vec!["one".into(), "two".into()],
         })
     }

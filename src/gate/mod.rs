@@ -7,15 +7,24 @@
 mod answers;
 mod attached;
 mod error;
+mod evidence;
+pub mod life;
 pub mod log;
+mod lookout;
+pub mod patience;
 mod probe;
+mod prober;
 mod proof;
 mod readback;
+mod reading;
+pub mod starting;
 mod wait;
 
 pub use answers::answers;
 pub use attached::prove;
 pub use error::{GateError, LogState};
 pub use log::LogGrammar;
+pub use patience::{Patience, auto_limit};
 pub use readback::{Beside, flush, read_back};
+pub use starting::Conduct;
 pub use wait::{Pace, Ready, wait, wait_at};

@@ -7,6 +7,7 @@
 mod error;
 mod follow;
 mod local;
+pub(crate) mod runtime;
 mod words;
 
 use std::future::Future;

@@ -10,8 +10,8 @@ use std::process::{Command, Output, Stdio};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::LaunchError;
 use super::servers::Folder;
+use super::{LaunchError, command};
 use crate::render::docker::Image;
 
 /// The label that says which run a container is of.
@@ -57,7 +57,12 @@ pub struct Container {
 /// Runs `docker` with these words, to its end.
 pub fn docker(words: &[&str]) -> Result<Output, LaunchError> {
     let failed = |error: io::Error| LaunchError::Docker { what: words.join(" "), why: error.to_string() };
-    Command::new("docker").args(words).stdin(Stdio::null()).output().map_err(failed)
+    // Ending and removing a container waits for its server, which the engine itself bounds.
+    let limit = match words.first() {
+        Some(&("stop" | "rm" | "run" | "start")) => command::ACT,
+        _ => command::ASK,
+    };
+    command::output(Command::new("docker").args(words), limit).map_err(failed)
 }
 
 /// Runs it and takes what it printed; else what it said went wrong.

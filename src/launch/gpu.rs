@@ -5,13 +5,13 @@
 //! are named as made wherever they show.
 
 use std::collections::BTreeMap;
-use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
+use super::command;
 use crate::render::Gpu;
 
 /// The variable that names a folder of made GPUs.
@@ -27,6 +27,22 @@ const RETURN: Duration = Duration::from_secs(60);
 /// Between two looks at the memory.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// How a GPU is used at one moment. What a device does not tell is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Reading {
+    /// Which.
+    pub uuid: String,
+    /// Memory in use.
+    pub used_mib: Option<u64>,
+    /// Share of the time in which something ran on it, 0 to 1. A kernel that waits for another rank counts as running.
+    pub busy_ratio: Option<f64>,
+    /// What it draws.
+    pub power_w: Option<f64>,
+    /// What it may draw.
+    pub power_limit_w: Option<f64>,
+}
+
 /// What tells of GPUs.
 pub trait Gpus: Send + Sync {
     /// All there are, in PCI bus order.
@@ -34,6 +50,11 @@ pub trait Gpus: Send + Sync {
 
     /// Memory in use by UUID, in MiB; `None` where nothing tells.
     fn used_mib(&self) -> Option<BTreeMap<String, u64>>;
+
+    /// How they are used now; `None` where nothing tells.
+    fn readings(&self) -> Option<Vec<Reading>> {
+        None
+    }
 
     /// Whether they only stand for GPUs.
     fn are_made(&self) -> bool {
@@ -72,33 +93,34 @@ impl Gpus for Nvidia {
         };
         Some(text.lines().filter_map(line).collect())
     }
+
+    fn readings(&self) -> Option<Vec<Reading>> {
+        let text = query("uuid,memory.used,utilization.gpu,power.draw,power.limit")?;
+        Some(text.lines().filter_map(parse_reading).collect())
+    }
+}
+
+/// `GPU-…, 44120, 100, 131.52, 600.00`; a field may be `[N/A]`.
+fn parse_reading(line: &str) -> Option<Reading> {
+    let mut fields = line.split(',').map(str::trim);
+    let uuid = fields.next().filter(|uuid| uuid.starts_with("GPU-") || uuid.starts_with("MIG-"))?.to_owned();
+    let used_mib = fields.next()?.parse().ok();
+    let mut number = || fields.next()?.parse::<f64>().ok();
+    Some(Reading {
+        uuid,
+        used_mib,
+        busy_ratio: number().map(|percent| percent / 100.0),
+        power_w: number(),
+        power_limit_w: number(),
+    })
 }
 
 /// Asks `nvidia-smi`; `None` where it is not there, fails, or does not come back.
 fn query(fields: &str) -> Option<String> {
-    let mut child = Command::new("nvidia-smi")
-        .args([&format!("--query-gpu={fields}"), "--format=csv,noheader,nounits"])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .ok()?;
-    let deadline = Instant::now() + PATIENCE;
-    // A line a GPU fits into the pipe, so that it can be waited for first.
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) if status.success() => break,
-            Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(20)),
-            _ => {
-                // It may hang in the driver: it is not waited for.
-                let _ = child.kill();
-                return None;
-            }
-        }
-    }
-    let mut text = String::new();
-    child.stdout.take()?.read_to_string(&mut text).ok()?;
-    Some(text)
+    let mut ask = Command::new("nvidia-smi");
+    ask.args([&format!("--query-gpu={fields}"), "--format=csv,noheader,nounits"]);
+    let told = command::output(&mut ask, PATIENCE).ok()?;
+    told.status.success().then(|| String::from_utf8_lossy(&told.stdout).into_owned())
 }
 
 /// `0, GPU-…, NVIDIA RTX A6000, 49140`; the memory is `[N/A]` on machines that share it with the processor.
@@ -133,7 +155,7 @@ fn from_driver(folder: &Path, has_device: &dyn Fn(&str) -> bool) -> Vec<Gpu> {
     found
 }
 
-/// GPUs that are files. A file may hold `{"name": …, "memory_mib": …, "used_mib": …}`.
+/// GPUs that are files. A file may hold `{"name": …, "memory_mib": …, "used_mib": …}`, and what else a [`Reading`] has.
 struct Made {
     folder: PathBuf,
 }
@@ -142,7 +164,8 @@ struct Made {
 struct MadeGpu {
     name: Option<String>,
     memory_mib: Option<u64>,
-    used_mib: Option<u64>,
+    #[serde(flatten)]
+    now: Reading,
 }
 
 impl Made {
@@ -175,8 +198,12 @@ impl Gpus for Made {
 
     fn used_mib(&self) -> Option<BTreeMap<String, u64>> {
         let used: BTreeMap<String, u64> =
-            self.all().into_iter().filter_map(|(uuid, made)| Some((uuid, made.used_mib?))).collect();
+            self.all().into_iter().filter_map(|(uuid, made)| Some((uuid, made.now.used_mib?))).collect();
         (!used.is_empty()).then_some(used)
+    }
+
+    fn readings(&self) -> Option<Vec<Reading>> {
+        Some(self.all().into_iter().map(|(uuid, made)| Reading { uuid, ..made.now }).collect())
     }
 
     fn are_made(&self) -> bool {
@@ -243,6 +270,16 @@ mod tests {
         assert_eq!((gpu.index, gpu.uuid.as_str(), gpu.memory_mib), (1, "GPU-5a7b", Some(49140)));
         assert_eq!(parse_gpu("0, GPU-1, NVIDIA GB10, [N/A]").unwrap().memory_mib, None);
         assert_eq!(parse_gpu("No devices were found"), None);
+    }
+
+    #[test]
+    fn how_a_gpu_is_used_is_read_and_what_it_does_not_tell_is_absent() {
+        let reading = parse_reading("GPU-5a7b, 44120, 100, 131.52, 600.00").unwrap();
+        assert_eq!((reading.uuid.as_str(), reading.used_mib, reading.busy_ratio), ("GPU-5a7b", Some(44120), Some(1.0)));
+        assert_eq!((reading.power_w, reading.power_limit_w), (Some(131.52), Some(600.0)));
+        let reading = parse_reading("GPU-1, [N/A], 3, [N/A], [N/A]").unwrap();
+        assert_eq!(reading, Reading { uuid: "GPU-1".into(), busy_ratio: Some(0.03), ..Reading::default() });
+        assert_eq!(parse_reading("Unable to determine the device handle"), None);
     }
 
     #[test]

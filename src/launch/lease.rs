@@ -8,15 +8,15 @@ use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::net::UnixListener;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::{LaunchError, WorkFolder, hostwide, port, servers};
+use super::hostwide::{self, Name};
+use super::{LaunchError, WorkFolder, dying, port, servers};
 
 /// The ports that `port: auto` chooses from.
 pub const AUTO_PORTS: std::ops::RangeInclusive<u16> = 30000..=30999;
@@ -35,6 +35,11 @@ pub enum Lease {
 impl Lease {
     fn file_name(&self) -> String {
         self.to_string().replacen(':', "-", 1)
+    }
+
+    /// Its file.
+    pub(super) fn path(&self, work: &WorkFolder) -> PathBuf {
+        work.leases().join(self.file_name())
     }
 }
 
@@ -88,8 +93,10 @@ struct Note {
 pub struct Held {
     lease: Lease,
     file: File,
-    /// The name that the whole machine knows it by; `None` for one that is the work folder's own.
-    name: Option<UnixListener>,
+    /// The name that the whole machine knows it by; `None` on a machine that has no such names.
+    name: Option<Name>,
+    /// Where the right to measure is set apart.
+    scope: Option<String>,
 }
 
 impl Held {
@@ -98,11 +105,19 @@ impl Held {
         &self.lease
     }
 
+    /// What it is for, in a word; one that was set apart says so.
+    pub fn shown(&self) -> String {
+        match self.scope.as_deref().filter(|_| self.lease == Lease::Measure) {
+            Some(scope) => format!("{}@{scope}", self.lease),
+            None => self.lease.to_string(),
+        }
+    }
+
     /// What is open for it once more: the lease is given back when the last copy is closed.
     pub(crate) fn copies(&self) -> io::Result<Vec<OwnedFd>> {
         let mut copies = vec![OwnedFd::from(self.file.try_clone()?)];
         if let Some(name) = &self.name {
-            copies.push(name.try_clone()?.into());
+            copies.extend(name.copies()?);
         }
         Ok(copies)
     }
@@ -110,6 +125,9 @@ impl Held {
     /// Writes down who has it.
     pub(crate) fn note(&mut self, holder: &str) -> io::Result<()> {
         let note = Note { holder: holder.to_owned(), since: Timestamp::now() };
+        if let Some(name) = &mut self.name {
+            name.say(&self.lease, self.scope.as_deref(), holder, note.since);
+        }
         self.file.set_len(0)?;
         self.file.rewind()?;
         serde_json::to_writer(&self.file, &note)?;
@@ -120,6 +138,11 @@ impl Held {
 impl WorkFolder {
     /// Takes a lease for this process, to be handed to a server by `launch::start`. Taking one twice is taking it once.
     pub fn reserve(&self, lease: &Lease, holder: &str) -> Result<(), LaunchError> {
+        patiently(self, std::slice::from_ref(lease), || self.reserve_now(lease, holder))
+    }
+
+    /// The same, without waiting for one who has it and was killed.
+    fn reserve_now(&self, lease: &Lease, holder: &str) -> Result<(), LaunchError> {
         let mut held = self.held();
         if !held.contains_key(lease) {
             held.insert(lease.clone(), take(self, lease, holder)?);
@@ -132,9 +155,35 @@ impl WorkFolder {
         self.held().remove(lease);
     }
 
-    /// Takes the host's `measure` lease for as long as the value lives.
+    /// Takes the host's `measure` lease for as long as the value lives: of all who measure on this machine, whichever
+    /// user and work folder, one does.
     pub fn measure(&self, holder: &str) -> Result<Held, LaunchError> {
-        take(self, &Lease::Measure, holder)
+        patiently(self, &[Lease::Measure], || take(self, &Lease::Measure, holder))
+    }
+}
+
+/// How long one who was killed may take to be gone: the kernel frees its memory first, and may be busy.
+const DYING: Duration = Duration::from_secs(10);
+/// How long a lease may seem to be nobody's: who had it is past the point where it can be seen.
+const UNSEEN: Duration = Duration::from_millis(500);
+
+/// Tries once more as long as one of these leases is only kept by processes that were killed: the signal is sent in an
+/// instant, and what it ends takes its time.
+fn patiently<T>(
+    work: &WorkFolder,
+    leases: &[Lease],
+    attempt: impl Fn() -> Result<T, LaunchError>,
+) -> Result<T, LaunchError> {
+    let began = Instant::now();
+    loop {
+        match attempt() {
+            Err(LaunchError::LeaseTaken { .. } | LaunchError::NoFreeGpus { .. })
+                if leases.iter().any(|lease| dying::goes(work, lease, began.elapsed(), DYING, UNSEEN)) =>
+            {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            ended => return ended,
+        }
     }
 }
 
@@ -147,7 +196,8 @@ pub fn choose_port(work: &WorkFolder) -> Result<u16, LaunchError> {
         if work.held().contains_key(&lease) {
             continue;
         }
-        match work.reserve(&lease, &holder) {
+        // The next one will do: one that is kept by the dying is not waited for.
+        match work.reserve_now(&lease, &holder) {
             Ok(()) if port::is_free(number) => return Ok(number),
             Ok(()) => work.unreserve(&lease),
             Err(LaunchError::LeaseTaken { .. }) => {}
@@ -173,6 +223,16 @@ pub fn reserve_gpus(
     count: Option<usize>,
     holder: &str,
 ) -> Result<Vec<String>, LaunchError> {
+    let all: Vec<Lease> = wanted.iter().cloned().map(Lease::Gpu).collect();
+    patiently(work, &all, || reserve_gpus_now(work, wanted, count, holder))
+}
+
+fn reserve_gpus_now(
+    work: &WorkFolder,
+    wanted: &[String],
+    count: Option<usize>,
+    holder: &str,
+) -> Result<Vec<String>, LaunchError> {
     let _choosing = choosing(work)?;
     let mut sorted: Vec<Lease> = wanted.iter().cloned().map(Lease::Gpu).collect();
     if count.is_none() {
@@ -185,7 +245,7 @@ pub fn reserve_gpus(
         if got.len() == needed {
             break;
         }
-        match work.reserve(&lease, holder) {
+        match work.reserve_now(&lease, holder) {
             Ok(()) => got.push(lease),
             Err(error @ LaunchError::LeaseTaken { .. }) if count.is_some() => taken.push(error.to_string()),
             Err(error) => {
@@ -211,7 +271,7 @@ fn choosing(work: &WorkFolder) -> Result<File, LaunchError> {
 }
 
 fn take(work: &WorkFolder, lease: &Lease, holder: &str) -> Result<Held, LaunchError> {
-    let path = work.leases().join(lease.file_name());
+    let path = lease.path(work);
     let file = OpenOptions::new()
         .read(true)
         .write(true)
@@ -242,15 +302,16 @@ fn take(work: &WorkFolder, lease: &Lease, holder: &str) -> Result<Held, LaunchEr
             since: Some(server.since),
         });
     }
-    let name = match hostwide::take(lease) {
+    let scope = work.measure_scope();
+    let name = match Name::take(lease, scope) {
         Ok(name) => name,
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
-            let (holder, since) = hostwide::holder(lease);
+            let (holder, since) = hostwide::holder(lease, scope);
             return Err(LaunchError::LeaseTaken { lease: lease.clone(), holder, since });
         }
         Err(source) => return Err(LaunchError::io("take", lease.to_string())(source)),
     };
-    let mut held = Held { lease: lease.clone(), file, name };
+    let mut held = Held { lease: lease.clone(), file, name, scope: scope.map(str::to_owned) };
     held.note(holder).map_err(LaunchError::io("write", &path))?;
     Ok(held)
 }
@@ -279,8 +340,7 @@ fn read_note(path: &Path) -> Option<Note> {
 
 /// Whether anybody holds it. Looks without disturbing: see [`take`].
 pub(crate) fn is_held(work: &WorkFolder, lease: &Lease) -> bool {
-    let path = work.leases().join(lease.file_name());
-    File::open(path).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
+    File::open(lease.path(work)).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
 #[cfg(test)]
@@ -328,12 +388,19 @@ mod tests {
 
     #[test]
     fn the_measure_lease_lives_as_long_as_its_value() {
-        let (_folder, work) = work();
+        let ((_a, work), (_b, other)) = (self::work(), self::work());
+        // Others may measure on this machine just now.
+        let scope = format!("lease-test-{}", std::process::id());
+        let (work, other) = (work.measuring_apart(&scope), other.measuring_apart(&scope));
         let held = work.measure("run r1").unwrap();
+        assert_eq!(held.shown(), format!("measure@{scope}"));
         let error = work.measure("run r2").unwrap_err().to_string();
         assert!(error.starts_with("the right to measure on this host is taken by run r1 since 2"), "{error}");
+        let error = other.measure("run r2").unwrap_err().to_string();
+        let expected = "the right to measure on this host is taken by run r1, of another work folder since 2";
+        assert!(error.starts_with(expected), "{error}");
         drop(held);
-        work.measure("run r2").unwrap();
+        other.measure("run r2").unwrap();
     }
 
     fn uuids<const N: usize>(names: [&str; N]) -> Vec<String> {
@@ -374,8 +441,8 @@ mod tests {
         let gpu = Lease::Gpu(uuids(["h"])[0].clone());
         work.reserve(&gpu, "run r1").unwrap();
         let error = other.reserve(&gpu, "run r2").unwrap_err().to_string();
-        let expected = format!("{gpu} is taken by pid {} (", std::process::id());
-        assert!(error.starts_with(&expected) && error.contains("of another work folder since 2"), "{error}");
+        let expected = format!("{gpu} is taken by run r1, of another work folder since 2");
+        assert!(error.starts_with(&expected), "{error}");
         let (port, next) = (choose_port(&work).unwrap(), choose_port(&other).unwrap());
         assert_ne!(port, next);
     }

@@ -45,6 +45,7 @@ pub(crate) struct Cleared {
 /// Where processes share memory, and where they put their sockets.
 fn places() -> Vec<PathBuf> {
     let mut places = vec![PathBuf::from("/dev/shm"), std::env::temp_dir(), PathBuf::from("/tmp"), "/var/tmp".into()];
+    places.sort();
     places.dedup();
     places
 }
@@ -327,6 +328,13 @@ mod tests {
 
     fn life(pid: u32, gone: Option<Timestamp>) -> Life {
         (Process { pid, start_ticks: 1 }, gone)
+    }
+
+    #[test]
+    fn no_place_is_looked_through_twice() {
+        let places = places();
+        assert!(places.windows(2).all(|pair| pair[0] < pair[1]), "{places:?}");
+        assert!(places.contains(&PathBuf::from("/dev/shm")));
     }
 
     #[test]

@@ -7,7 +7,9 @@
 //!
 //! A process is ours by its marks and never by its name: see `marks.rs`.
 
+mod command;
 pub mod docker;
+mod dying;
 mod end;
 mod enter;
 mod error;
@@ -20,6 +22,7 @@ pub mod managed;
 mod marks;
 mod port;
 mod process;
+pub mod running;
 mod runs;
 mod server;
 mod servers;
@@ -28,6 +31,7 @@ mod stop;
 mod supervise;
 pub mod systemd;
 mod take_over;
+mod telemetry;
 mod watched;
 mod work;
 
@@ -36,11 +40,11 @@ pub use error::LaunchError;
 pub use lease::{AUTO_PORTS, Held, Lease, choose_port, reserve_gpus, reserve_port};
 pub use list::{Listed, State, list};
 pub use port::PortOwner;
-pub use process::Process;
+pub use process::{BootMoment, Process, Seen, began, own_line, processes};
 pub use server::{Exited, Hurry, Server};
 pub use start::{Start, start};
 pub use stop::{Stopped, Which, stop};
-pub use supervise::{detach, spare_from_terminals, supervise};
+pub use supervise::{detach, leave_terminal, spare_from_terminals, supervise};
 pub use take_over::{TakenOver, adopt, attach};
 pub use watched::Watched;
-pub use work::WorkFolder;
+pub use work::{MEASURE_SCOPE, WorkFolder};

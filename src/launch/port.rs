@@ -66,9 +66,11 @@ fn is_denied(error: &io::Error) -> bool {
 }
 
 fn refused(port: u16, error: io::Error) -> LaunchError {
-    match is_denied(&error) {
-        true => LaunchError::PortDenied { port, why: error },
-        false => LaunchError::PortTaken { port, holder: holder(port) },
+    match error.kind() {
+        _ if is_denied(&error) => LaunchError::PortDenied { port, why: error },
+        io::ErrorKind::AddrInUse => LaunchError::PortTaken { port, holder: holder(port) },
+        // Without descriptors or memory, say, nothing is known of the port.
+        _ => LaunchError::io("listen on", format!("port {port}"))(error),
     }
 }
 

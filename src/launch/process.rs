@@ -28,6 +28,10 @@ pub(crate) struct Stat {
     pub(crate) parent: u32,
     pub(crate) session: u32,
     pub(crate) threads: u32,
+    /// Processor time that its threads have used, those that have ended among them, in clock ticks.
+    pub(crate) cpu_ticks: u64,
+    /// Pages of memory that it has resident, shared ones among them.
+    pub(crate) resident_pages: u64,
 }
 
 impl Stat {
@@ -104,21 +108,53 @@ fn parse_stat(bytes: &[u8]) -> Option<Stat> {
         parent: fields.get(1)?.parse().ok()?,
         session: fields.get(3)?.parse().ok()?,
         threads: fields.get(17)?.parse().ok()?,
+        cpu_ticks: fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?,
+        resident_pages: fields.get(21)?.parse().ok()?,
     })
 }
 
+/// A living process, for those who only look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Which.
+    pub process: Process,
+    /// The pid of its parent.
+    pub parent: u32,
+}
+
+/// All living processes that can be seen, by pid.
+pub fn processes() -> io::Result<BTreeMap<u32, Seen>> {
+    let living = all()?.into_values().filter(Stat::lives);
+    Ok(living.map(|stat| (stat.process.pid, Seen { process: stat.process, parent: stat.parent })).collect())
+}
+
+/// This process, its parent, and so on up.
+pub fn own_line(all: &BTreeMap<u32, Seen>) -> BTreeSet<u32> {
+    let mut line = BTreeSet::new();
+    let mut pid = std::process::id();
+    while pid != 0 && line.insert(pid) {
+        pid = all.get(&pid).map_or(0, |seen| seen.parent);
+    }
+    line
+}
+
 /// When the process of this pid started, by the wall clock as it is set now; `None` if it is gone.
-pub(crate) fn began(pid: u32) -> Option<jiff::Timestamp> {
+pub fn began(pid: u32) -> Option<jiff::Timestamp> {
     let started = stat(pid)?.process.start_ticks as f64 / ticks_per_s();
-    let up: f64 = std::fs::read_to_string("/proc/uptime").ok()?.split_whitespace().next()?.parse().ok()?;
-    let ago = jiff::SignedDuration::try_from_secs_f64((up - started).max(0.0)).ok()?;
+    let ago = jiff::SignedDuration::try_from_secs_f64((up_s()? - started).max(0.0)).ok()?;
     jiff::Timestamp::now().checked_sub(ago).ok()
 }
 
 /// Clock ticks in a second, the unit of start times.
-fn ticks_per_s() -> f64 {
+pub(crate) fn ticks_per_s() -> f64 {
     let told = nix::unistd::sysconf(nix::unistd::SysconfVar::CLK_TCK).ok().flatten();
     told.map_or(100.0, |ticks| ticks as f64)
+}
+
+/// Bytes in a page of memory.
+pub(crate) fn page_bytes() -> f64 {
+    let told = nix::unistd::sysconf(nix::unistd::SysconfVar::PAGE_SIZE).ok().flatten();
+    told.map_or(4096.0, |bytes| bytes as f64)
 }
 
 /// All pids there are.
@@ -161,6 +197,33 @@ pub(crate) fn self_and_ancestors(all: &BTreeMap<u32, Stat>) -> BTreeSet<u32> {
     line
 }
 
+/// A moment on the clock of a boot, which runs on in its own pace whatever the wall clock is set to.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BootMoment {
+    /// Which boot.
+    pub boot_id: String,
+    /// Seconds since it began.
+    pub s: f64,
+}
+
+impl BootMoment {
+    /// Now; `None` where the kernel does not tell.
+    pub fn now() -> Option<Self> {
+        Some(BootMoment { boot_id: boot_id().ok()?, s: up_s()? })
+    }
+
+    /// Seconds since then; `None` in another boot.
+    pub fn elapsed_s(&self) -> Option<f64> {
+        let now = BootMoment::now().filter(|now| now.boot_id == self.boot_id)?;
+        Some(now.s - self.s)
+    }
+}
+
+/// Seconds since the machine was started.
+fn up_s() -> Option<f64> {
+    std::fs::read_to_string("/proc/uptime").ok()?.split_whitespace().next()?.parse().ok()
+}
+
 /// Which boot of the machine this is; pids and start ticks mean nothing in another one.
 pub(crate) fn boot_id() -> io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
@@ -179,10 +242,12 @@ mod tests {
 
     #[test]
     fn a_name_with_parentheses_and_spaces_does_not_confuse() {
-        let line = b"4242 (a) S 1 (b) c) R 7 4242 99 0 -1 4194560 1 0 0 0 0 0 0 0 20 0 1 0 123456 1000 10 184467\n";
+        let line = b"4242 (a) S 1 (b) c) R 7 4242 99 0 -1 4194560 1 0 0 0 30 12 5 6 20 0 1 0 123456 1000 10 184467\n";
         let stat = parse_stat(line).unwrap();
         assert_eq!(stat.process, Process { pid: 4242, start_ticks: 123_456 });
         assert_eq!((stat.name.as_str(), stat.state, stat.parent, stat.session), ("a) S 1 (b) c", 'R', 7, 99));
+        // Its own time alone, not that of children it has waited for.
+        assert_eq!((stat.cpu_ticks, stat.resident_pages), (42, 10));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! A server that this run started: is it there, how did it end, and how to be rid of it.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::path::Path;
 use std::process::Child;
@@ -12,7 +13,7 @@ use tokio::time::sleep;
 
 use super::marks::Marks;
 use super::servers::Folder;
-use super::{LaunchError, Lease, PortOwner, Process, WorkFolder, port, stop};
+use super::{LaunchError, Lease, PortOwner, Process, WorkFolder, port, stop, telemetry};
 use crate::event::{Emit, EmitError, Event, Scope};
 use crate::record::model::Left;
 use crate::render::Warning;
@@ -162,6 +163,15 @@ impl Server {
         }
     }
 
+    /// Says once a second what the server's processes and devices take, for as long as it is polled. Of a server elsewhere
+    /// nothing is known, so nothing is said.
+    pub async fn watch_telemetry(&self, emit: &dyn Emit) -> Result<(), EmitError> {
+        match &self.local {
+            Some(local) => telemetry::watch(&local.folder, emit).await,
+            None => std::future::pending().await,
+        }
+    }
+
     fn tell_orphan(&self, emit: &dyn Emit) -> Result<(), EmitError> {
         let Some(local) = &self.local else { return Ok(()) };
         let gone = local.supervisor.is_some_and(|supervisor| !supervisor.lives());
@@ -185,6 +195,25 @@ impl Server {
         }
         let Exited { code, signal, stopped } = exited;
         emit.emit(Scope::Run, Event::ProcessEnded { code, signal, expected: stopped })
+    }
+
+    /// Its processes that may live: those that its supervisor has seen, a few times a second. `None` for one elsewhere.
+    pub fn processes(&self) -> Option<Vec<Process>> {
+        let local = self.local.as_ref()?;
+        let gone: BTreeSet<Process> =
+            local.folder.lives().into_iter().filter(|(_, gone)| gone.is_some()).map(|(process, _)| process).collect();
+        let mut all: BTreeSet<Process> = local.folder.seen().into_iter().collect();
+        all.insert(local.main);
+        Some(all.difference(&gone).copied().collect())
+    }
+
+    /// The GPUs that it has leases for, by UUID.
+    pub fn devices(&self) -> Vec<String> {
+        let gpu = |lease: &Lease| match lease {
+            Lease::Gpu(uuid) => Some(uuid.clone()),
+            _ => None,
+        };
+        self.local.iter().flat_map(|local| &local.leases).filter_map(gpu).collect()
     }
 
     /// Who answers on a port of this host: this server's processes, or somebody else.

@@ -309,6 +309,22 @@ pub(crate) fn living_with(work: &WorkFolder, lease: &Lease) -> Result<Option<Ser
     Ok(None)
 }
 
+/// The living processes of the servers that hold a lease by being alive; `None` where a container does, or it cannot be
+/// told.
+pub(crate) fn holding(work: &WorkFolder, lease: &Lease) -> Option<Vec<u32>> {
+    let mut pids = Vec::new();
+    for folder in Folder::all(work).ok()? {
+        if folder.is_of_another_boot() || !folder.plan().is_some_and(|plan| plan.leases.contains(lease)) {
+            continue;
+        }
+        if super::docker::lives(&folder) {
+            return None;
+        }
+        pids.extend(Marks::of(&folder).living().ok()?.iter().map(|stat| stat.process.pid));
+    }
+    Some(pids)
+}
+
 /// Ids of servers that were, newest last: `orch stop` of one of them has nothing to do, and of a word that never was an
 /// id has a mistake to report.
 pub(crate) fn ended(work: &WorkFolder) -> Vec<String> {

@@ -44,7 +44,8 @@ pub struct Start<'a> {
     /// What it needs for itself alone. A port among them must be free. Those that were reserved before
     /// ([`WorkFolder::reserve`], [`super::choose_port`]) are handed over without ever being free in between.
     pub leases: Vec<Lease>,
-    /// Where its standard output and error go; appended to.
+    /// Where its standard output and error go. What an earlier start has written there is kept beside it, under the same
+    /// name with a number.
     pub log: &'a Path,
     /// Values that join its environment and are written nowhere.
     pub secrets: BTreeMap<String, String>,
@@ -172,6 +173,7 @@ async fn begin(
         .lock("owner")?
         .ok_or_else(|| LaunchError::Plan { why: format!("{} is locked by somebody else", folder.path().display()) })?;
     let log = std::path::absolute(start.log).map_err(LaunchError::io("find", start.log))?;
+    put_aside(&log).map_err(LaunchError::io("rename", &log))?;
     let gpus = start.leases.iter().filter_map(|lease| match lease {
         Lease::Gpu(uuid) => Some(uuid.clone()),
         _ => None,
@@ -238,6 +240,21 @@ async fn begin(
             Err(LaunchError::Supervisor { why })
         }
     }
+}
+
+/// Keeps the log of an earlier start under a name of its own: its phases and failures are none of this start, which is
+/// judged by what it prints itself.
+fn put_aside(log: &Path) -> io::Result<()> {
+    if !std::fs::metadata(log).is_ok_and(|meta| meta.is_file() && meta.len() > 0) {
+        return Ok(());
+    }
+    let numbered = |number: u32| {
+        let mut name = log.as_os_str().to_owned();
+        name.push(format!(".{number}"));
+        PathBuf::from(name)
+    };
+    let free = (1..).map(numbered).find(|path| !path.exists());
+    free.map_or(Ok(()), |path| std::fs::rename(log, path))
 }
 
 /// Waits for a supervisor that has said its last word: only when it is gone are its copies of the leases closed.
@@ -344,9 +361,9 @@ pub(crate) fn receive(mut line: &UnixStream) -> io::Result<Order> {
 /// What can be known before anything is touched.
 fn check(start: &Start<'_>) -> Result<(), LaunchError> {
     let plan = |why: String| Err(LaunchError::Plan { why });
-    // Each is a file and a name.
-    if 2 * start.leases.len() > MOST_LEASES {
-        let most = MOST_LEASES / 2;
+    // Each is a file, a name and what is said of it.
+    if 3 * start.leases.len() > MOST_LEASES {
+        let most = MOST_LEASES / 3;
         return plan(format!("{} leases are more than the {most} that a server can have", start.leases.len()));
     }
     if end::signal(&start.stop.signal).is_none() {
@@ -421,6 +438,25 @@ mod tests {
         assert!(stays, "`orch stop` could not find the process any more");
         remove_if_nothing_lives(&work, &server);
         assert!(!server.path().exists());
+    }
+
+    #[test]
+    fn the_logs_of_earlier_starts_are_kept_in_their_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("server.log");
+        put_aside(&log).unwrap();
+        for text in ["first", "second"] {
+            std::fs::write(&log, text).unwrap();
+            put_aside(&log).unwrap();
+            assert!(!log.exists());
+        }
+        std::fs::write(&log, "").unwrap();
+        put_aside(&log).unwrap();
+        let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+        assert_eq!(
+            (read("server.log.1"), read("server.log.2"), read("server.log")),
+            ("first".into(), "second".into(), String::new())
+        );
     }
 
     #[test]

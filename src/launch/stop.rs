@@ -144,7 +144,10 @@ pub(crate) async fn end_server(folder: &Folder) -> Result<Ended, LaunchError> {
     }
     let rule = folder.plan().map(|plan| plan.stop);
     let rule = rule.unwrap_or(StopRule { signal: "TERM".to_owned(), patience: Duration::from_secs(10) });
-    if let Some(supervisor) = folder.supervisor() {
+    if let Some(supervisor) = folder.supervisor().filter(Process::lives) {
+        // Before the signal: whoever comes after a kill of this process must not take a server that is going for one that
+        // serves. What cannot be written down is no reason to let it live.
+        let _ = folder.set("stopping");
         ask_supervisor(supervisor, &rule).await?;
     }
     // From here on no supervisor can start anything in this folder, however late it comes.

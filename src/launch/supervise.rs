@@ -53,8 +53,7 @@ pub fn supervise(work: &WorkFolder, id: &str) -> Result<(), LaunchError> {
     // From here on no signal meant for the run's terminal reaches this process.
     nix::unistd::setsid().map_err(|error| failed("setsid", error.into()))?;
     nix::sys::prctl::set_child_subreaper(true).map_err(|error| failed("child subreaper", error.into()))?;
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| failed("runtime", error))?;
+    let runtime = crate::host::runtime::on_this_thread().map_err(|error| failed("runtime", error))?;
     // Before the server is there: a SIGTERM that came between would end this process and orphan the server.
     let signals = {
         let _entered = runtime.enter();
@@ -103,6 +102,12 @@ pub fn detach() -> io::Result<()> {
     close_inherited()?;
     nix::unistd::setsid()?;
     std::env::set_current_dir("/")
+}
+
+/// Takes this process out of the terminal of whoever started it.
+pub fn leave_terminal() -> io::Result<()> {
+    nix::unistd::setsid()?;
+    Ok(())
 }
 
 /// From here on a hang-up or an interrupt ends this process no more.
@@ -183,6 +188,8 @@ fn spawn(folder: &Folder, plan: &ServerPlan, order: &Order) -> Result<Process, L
         .args(&plan.argv)
         // Python keeps what it prints in a buffer when nobody watches, and a log that comes late explains nothing.
         .env("PYTHONUNBUFFERED", "1")
+        // There may be a password in it, and engines print their environment.
+        .env_remove(crate::record::team::VARIABLE)
         .envs(&plan.env)
         .envs(&order.secrets)
         .env(MARK, &plan.id)
@@ -273,7 +280,8 @@ impl Watch {
                 _ = look.tick() => {
                     self.reap();
                     self.record();
-                    if self.is_abandoned() {
+                    // Whoever asked for the stop may have been killed before its signal.
+                    if self.folder.has("stopping") || self.is_abandoned() {
                         break;
                     }
                 }

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use super::LaunchError;
+use super::{LaunchError, command};
 
 /// Which manager has a unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,7 +84,7 @@ impl Manager {
     /// Whether it runs. One that is still starting, or has failed units, does.
     pub fn answers(self) -> bool {
         let output =
-            Command::new("systemctl").args(self.words()).arg("is-system-running").stdin(Stdio::null()).output();
+            command::output(Command::new("systemctl").args(self.words()).arg("is-system-running"), command::ASK);
         output.is_ok_and(|output| {
             let text = String::from_utf8_lossy(&output.stdout);
             matches!(text.trim(), "running" | "degraded" | "starting" | "initializing" | "maintenance")
@@ -114,8 +114,13 @@ impl Manager {
 
     fn systemctl(self, words: &[&str]) -> Result<Output, LaunchError> {
         let failed = |why: String| LaunchError::Systemd { what: self.shown(words), why };
-        let command = Command::new("systemctl").args(self.words()).args(words).stdin(Stdio::null()).output();
-        let output = command.map_err(|error| failed(error.to_string()))?;
+        // A start and a stop wait for the unit, which the manager itself bounds.
+        let limit = match words.first() {
+            Some(&("start" | "stop")) => command::ACT,
+            _ => command::ASK,
+        };
+        let output = command::output(Command::new("systemctl").args(self.words()).args(words), limit);
+        let output = output.map_err(|error| failed(error.to_string()))?;
         match output.status.success() {
             true => Ok(output),
             false => Err(failed(String::from_utf8_lossy(&output.stderr).trim().to_owned())),
@@ -161,7 +166,7 @@ impl Manager {
         let since = format!("--since=-{seconds}s");
         let words = [self.unit_word(), unit, "--output=cat", "--no-pager", "--quiet", &since];
         let failed = |why: String| LaunchError::Systemd { what: format!("journalctl {}", words.join(" ")), why };
-        let output = Command::new("journalctl").args(words).stdin(Stdio::null()).output();
+        let output = command::output(Command::new("journalctl").args(words), command::ASK);
         let output = output.map_err(|error| failed(error.to_string()))?;
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
@@ -223,8 +228,8 @@ pub fn verify(name: &str, text: &str) -> Option<Result<(), String>> {
     let folder = tempfile::tempdir().ok()?;
     let path = folder.path().join(name);
     std::fs::write(&path, text).ok()?;
-    let output = Command::new("systemd-analyze").args(["verify", "--man=no"]).arg(&path).stdin(Stdio::null()).output();
-    let output = output.ok()?;
+    let mut verify = Command::new("systemd-analyze");
+    let output = command::output(verify.args(["verify", "--man=no"]).arg(&path), command::ASK).ok()?;
     if output.status.success() {
         return Some(Ok(()));
     }

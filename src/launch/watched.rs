@@ -3,7 +3,7 @@
 use std::pin::Pin;
 use std::time::Instant;
 
-use super::{Exited, PortOwner, Server};
+use super::{Exited, PortOwner, Process, Server};
 use crate::event::{Emit, EmitError};
 
 /// A server that somebody watches.
@@ -16,6 +16,16 @@ pub trait Watched: Send + Sync {
 
     /// Who answers on a port of this host: this server, or somebody else.
     fn owner_of(&self, port: u16) -> PortOwner;
+
+    /// The processes of this server that may live, as far as they are known here; `None` where nobody can look.
+    fn processes(&self) -> Option<Vec<Process>> {
+        None
+    }
+
+    /// The GPUs that are its own, by UUID.
+    fn devices(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Emits `process_ended`, once however often it is called.
     fn tell_exit(&self, exited: Exited, emit: &dyn Emit) -> Result<(), EmitError>;
@@ -32,6 +42,14 @@ impl Watched for Server {
 
     fn owner_of(&self, port: u16) -> PortOwner {
         Server::owner_of(self, port)
+    }
+
+    fn processes(&self) -> Option<Vec<Process>> {
+        Server::processes(self)
+    }
+
+    fn devices(&self) -> Vec<String> {
+        Server::devices(self)
     }
 
     fn tell_exit(&self, exited: Exited, emit: &dyn Emit) -> Result<(), EmitError> {

@@ -15,7 +15,12 @@ use super::{LaunchError, Lease};
 pub struct WorkFolder {
     root: PathBuf,
     held: Arc<Mutex<BTreeMap<Lease, Held>>>,
+    measure_scope: Option<String>,
 }
+
+/// The variable that sets the right to measure apart: whoever measures under the same word excludes each other, and nobody
+/// else. For tests whose numbers do not matter; the journal names it.
+pub const MEASURE_SCOPE: &str = "ORCH_MEASURE_SCOPE";
 
 impl WorkFolder {
     /// The user's own, at [`WorkFolder::place`]. Made if it is not there.
@@ -61,7 +66,19 @@ impl WorkFolder {
                 .create(root.join(name))
                 .map_err(|error| refuse(format!("cannot make {name}/: {error}")))?;
         }
-        Ok(WorkFolder { root, held: Arc::default() })
+        let measure_scope = std::env::var(MEASURE_SCOPE).ok().filter(|scope| !scope.is_empty());
+        Ok(WorkFolder { root, held: Arc::default(), measure_scope })
+    }
+
+    /// The same, with the right to measure set apart under a word.
+    #[must_use]
+    pub fn measuring_apart(self, scope: &str) -> Self {
+        WorkFolder { measure_scope: Some(scope.to_owned()), ..self }
+    }
+
+    /// Where the right to measure is set apart; `None` for that of the whole machine.
+    pub(crate) fn measure_scope(&self) -> Option<&str> {
+        self.measure_scope.as_deref()
     }
 
     /// Where it is.

@@ -10,6 +10,7 @@ use super::exchange::Exchange;
 use super::pool::Slot;
 use super::requests::Request;
 use crate::clock::{Clock, Nanos};
+use crate::measure::text::Tail;
 use crate::measure::{Outcome, Timeline};
 
 /// The wait before a request is sent again: this long, doubled each time, unless the server says how long.
@@ -18,10 +19,25 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// A server that asks for more patience than this does not get it.
 const LONGEST_WISH: Duration = Duration::from_secs(30);
 
-/// Sends request `number`, which was due at `due`, and notes how it went; returns whether there was no server to send
-/// it to.
-///
-/// The moments of a request that was sent again count from its first sending: that is what its user waited.
+/// How a request ended, for whoever sends the next one.
+#[derive(Debug, Default)]
+pub(super) struct Ended {
+    /// Whether there was no server to send it to.
+    pub(super) refused: bool,
+    /// What was answered, where it was to be heard.
+    pub(super) answer: Option<String>,
+}
+
+/// When a request was due, and what for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Turn {
+    pub(super) number: u64,
+    pub(super) due: Nanos,
+    /// Whether its answer is heard: the next turn of its conversation needs it.
+    pub(super) heard: bool,
+}
+
+/// Sends request `number`, which was due at `due`, and notes how it went.
 pub(super) async fn request(
     shared: &Shared,
     batch: &Batch,
@@ -29,14 +45,30 @@ pub(super) async fn request(
     slot: &mut Slot,
     number: u64,
     due: Nanos,
-) -> bool {
-    let Request { bytes, wanted_tokens, wanted_input_tokens } = batch.request(number, &shared.requests);
+) -> Ended {
+    let made = batch.request(number, &shared.requests);
+    send(shared, batch, cut, slot, made, Turn { number, due, heard: false }).await
+}
+
+/// Sends a request and notes how it went.
+///
+/// The moments of a request that was sent again count from its first sending: that is what its user waited.
+pub(super) async fn send(
+    shared: &Shared,
+    batch: &Batch,
+    cut: &CancellationToken,
+    slot: &mut Slot,
+    request: Request,
+    turn: Turn,
+) -> Ended {
+    let Request { bytes, wanted_tokens, wanted_input_tokens } = request;
+    let Turn { number, due, heard } = turn;
     let limit = tokio::time::sleep(shared.options.request_limit);
     tokio::pin!(limit);
     let fresh = || Timeline { id: number, due, wanted_tokens, wanted_input_tokens, ..Timeline::default() };
     let mut timeline = Timeline { attempts: 1, ..fresh() };
-    let timeline = loop {
-        let mut exchange = Exchange::new(timeline, shared.options.keep_text)
+    let mut timeline = loop {
+        let mut exchange = Exchange::new(timeline, shared.options.keep_text || heard)
             .at_most(shared.requests.max_tokens)
             .speaking(shared.requests.api);
         let pulse = Pulse::default();
@@ -76,8 +108,17 @@ pub(super) async fn request(
         timeline = Timeline { attempts: ended.attempts + 1, sent: ended.sent, connect: ended.connect, ..fresh() };
     };
     let refused = timeline.sent.is_none() || timeline.outcome == Outcome::ConnectFailed;
+    let answer = timeline.text.clone().filter(|_| heard && timeline.is_ok());
+    if heard && !shared.options.keep_text {
+        // As it would have been had nobody listened.
+        let mut tail = Tail::default();
+        for text in [timeline.reasoning_text.take(), timeline.text.take()].into_iter().flatten() {
+            tail.push(&text);
+        }
+        timeline.tail = Some(tail);
+    }
     shared.note(batch, timeline);
-    refused
+    Ended { refused, answer }
 }
 
 /// Whether another attempt may go better. What the client ended itself, and what the server will not like a second time
@@ -116,7 +157,8 @@ async fn carry(shared: &Shared, slot: &mut Slot, bytes: &[u8], exchange: &mut Ex
             pulse.0.store(now, Ordering::Relaxed);
         }
     };
-    let reusable = connection.run(bytes, exchange, &shared.clock, read).await;
+    let bytes = shared.requests.at(bytes, connection.place);
+    let reusable = connection.run(&bytes, exchange, &shared.clock, read).await;
     connection.served += 1;
     connection.idle_since = tokio::time::Instant::now();
     if reusable && !shared.closes.load(Ordering::Relaxed) {

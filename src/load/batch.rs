@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::requests::{Request, Requests};
 use super::settle::{Need, Settling};
-use super::wire::Dialer;
+use super::wire::Dialers;
 use super::{Options, Part};
 use crate::clock::Clock;
 use crate::measure::{Settled, Timeline};
@@ -17,7 +17,7 @@ use crate::measure::{Settled, Timeline};
 pub(super) struct Shared {
     pub(super) clock: Clock,
     pub(super) requests: Requests,
-    pub(super) dialer: OnceLock<Dialer>,
+    pub(super) dialer: OnceLock<Dialers>,
     /// Ends everything in flight and lets nothing new begin.
     pub(super) halt: CancellationToken,
     pub(super) options: Options,
@@ -37,6 +37,7 @@ pub(super) struct Shared {
 pub(super) struct Batch {
     pub(super) part: Part,
     next: AtomicU64,
+    conversations: AtomicU64,
     pub(super) requests: Option<u64>,
     pub(super) end: Option<Instant>,
     /// A warm-up that lasts until the server is warm.
@@ -108,7 +109,7 @@ impl Shared {
 
 impl Batch {
     pub(super) fn new(part: Part, requests: Option<u64>, end: Option<Instant>) -> Self {
-        Batch { part, next: 0.into(), requests, end, settling: None, settled: false.into() }
+        Batch { part, next: 0.into(), conversations: 0.into(), requests, end, settling: None, settled: false.into() }
     }
 
     /// A warm-up that goes on until the server is warm, at most until `end`.
@@ -120,6 +121,15 @@ impl Batch {
     pub(super) fn take(&self) -> Option<u64> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.requests.is_none_or(|requests| number < requests).then_some(number)
+    }
+
+    /// The number of the next conversation, each of so many turns. Rounds of a warm-up have the same ones.
+    pub(super) fn conversation(&self, turns: u64) -> u64 {
+        let number = self.conversations.fetch_add(1, Ordering::Relaxed);
+        match self.requests_a_round() {
+            Some(requests) => number % (requests / turns.max(1)).max(1),
+            None => number,
+        }
     }
 
     /// Request `number`.

@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::attempt::request;
+use super::attempt::{Turn, request, send};
 use super::batch::{Batch, Shared};
 use super::pool::{CLOSING_PATIENCE, Slot};
+use super::requests::Request;
+use super::talk::Talk;
 use super::wire::Connection;
 
 /// A slot that got no connection waits so long before its next request, or a dead server would be asked without end.
@@ -17,10 +19,24 @@ const PAUSE_AFTER_REFUSAL: Duration = Duration::from_millis(100);
 /// A slot: one request after the other until the batch is over.
 pub(super) async fn slot(shared: Arc<Shared>, batch: Arc<Batch>, cut: CancellationToken, mut slot: Slot) -> Slot {
     let mut free = shared.clock.nanos();
+    let mut talk = None;
     while !shared.is_over(&batch)
         && let Some(number) = batch.take()
     {
-        let refused = request(&shared, &batch, &cut, &mut slot, number, free).await;
+        let ended = match shared.requests.turns() {
+            None => request(&shared, &batch, &cut, &mut slot, number, free).await,
+            Some(_) => {
+                let Some(made) = next_turn(&shared, &batch, &mut talk) else { break };
+                let turn = Turn { number, due: free, heard: true };
+                send(&shared, &batch, &cut, &mut slot, made, turn).await
+            }
+        };
+        let refused = ended.refused;
+        // A conversation whose answer did not come is over.
+        talk = talk.zip(ended.answer).map(|(mut talk, answer): (Talk, String)| {
+            talk.hear(&answer);
+            talk
+        });
         // Our own waiting below is part of how long the next request was queued.
         free = shared.clock.nanos();
         let patience = match &slot {
@@ -38,4 +54,15 @@ pub(super) async fn slot(shared: Arc<Shared>, batch: Arc<Batch>, cut: Cancellati
         }
     }
     slot
+}
+
+/// The next turn of the conversation, or the first of a new one. `None` only where there is nothing to say at all.
+fn next_turn(shared: &Shared, batch: &Batch, talk: &mut Option<Talk>) -> Option<Request> {
+    let goes_on = talk.as_mut().and_then(|talk| shared.requests.turn(talk, batch.part));
+    goes_on.or_else(|| {
+        let mut new = Talk::new(batch.conversation(shared.requests.turns().unwrap_or(1)));
+        let request = shared.requests.turn(&mut new, batch.part);
+        *talk = Some(new);
+        request
+    })
 }

@@ -17,14 +17,14 @@ use super::open::{Idle, arrivals, re_panic};
 use super::pool::{Slot, allow_open_files};
 use super::requests::{self, Requests};
 use super::running::Report;
-use super::schedule::{Schedule, Shape};
+use super::schedule::{Schedule, Shape, Timing};
 use super::settle::{Settling, TIME_AT_MOST};
 use super::url::Endpoint;
-use super::wire::Dialer;
+use super::wire::Dialers;
 use super::{LoadError, Measured, Options, Part, Target};
 use crate::clock::{Clock, Nanos};
 use crate::measure::WarmUp;
-use crate::render::{Arrival, Step};
+use crate::render::{Arrival, Stage, Step};
 
 /// How often this thread looks how late it is.
 const LAG_EVERY: Duration = Duration::from_millis(20);
@@ -37,8 +37,8 @@ const OPEN_MOST: u32 = 512;
 /// A step, ready to be run on its own thread.
 pub(super) struct Driver {
     shared: Shared,
-    get: Bytes,
-    endpoint: Endpoint,
+    gets: Vec<Bytes>,
+    endpoints: Vec<Endpoint>,
     arrival: Arriving,
     warmup: Option<u64>,
     requests: Option<u64>,
@@ -50,38 +50,68 @@ pub(super) struct Driver {
 }
 
 /// When requests are sent.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 enum Arriving {
     Closed { concurrency: u32 },
-    Open { rate: f64, shape: Shape },
+    Scheduled(Timing),
 }
 
 impl Arriving {
-    fn of(arrival: &Arrival, refuse: impl Fn(&'static str) -> LoadError) -> Result<Self, LoadError> {
-        match arrival {
+    fn of(step: &Step, refuse: impl Fn(&'static str) -> LoadError) -> Result<Self, LoadError> {
+        let scheduled = |timing| Ok(Arriving::Scheduled(timing));
+        let is_rate = |rate: f64| rate.is_finite() && rate > 0.0;
+        match &step.load.arrival {
             Arrival::Closed { concurrency: 0 } => Err(refuse("its concurrency is 0")),
             Arrival::Closed { concurrency } => Ok(Arriving::Closed { concurrency: *concurrency }),
-            Arrival::Open { rate, .. } if !(rate.is_finite() && *rate > 0.0) => Err(refuse("its rate is not above 0")),
-            Arrival::Open { rate, shape } => Ok(Arriving::Open { rate: *rate, shape: Shape::parse(shape)? }),
+            Arrival::Open { rate, .. } if !is_rate(*rate) => Err(refuse("its rate is not above 0")),
+            Arrival::Open { rate, shape, burstiness } => {
+                scheduled(Timing::Even { rate: *rate, shape: Shape::parse(shape, *burstiness)? })
+            }
+            Arrival::Stages { stages, shape, burstiness } => {
+                let lasts = |stage: &Stage| is_rate(stage.duration_s) && stage.from >= 0.0 && stage.to >= 0.0;
+                if !stages.iter().all(lasts) || !stages.iter().any(|stage| is_rate(stage.from + stage.to)) {
+                    return Err(refuse("its stages have no rate or no duration"));
+                }
+                let shape = Shape::parse(shape, *burstiness)?;
+                scheduled(Timing::Stages { stages: stages.as_slice().into(), shape })
+            }
+            Arrival::Bursts { requests: 0, .. } => Err(refuse("its bursts are of no request")),
+            Arrival::Bursts { every_s, .. } if !is_rate(*every_s) => Err(refuse("its bursts come all at once")),
+            Arrival::Bursts { requests, every_s } => {
+                scheduled(Timing::Bursts { requests: *requests, every_s: *every_s })
+            }
+            Arrival::Trace { speed } => {
+                let rows = step.workload.special.trace.iter().flat_map(|trace| &trace.rows);
+                let moment = |at_ms: f64| Duration::try_from_secs_f64(at_ms / 1e3 / speed);
+                let moments: Result<Vec<_>, _> = rows.map(|row| moment(row.at_ms)).collect();
+                let moments = moments.map_err(|_| refuse("its trace holds what is no moment"))?;
+                if moments.is_empty() {
+                    return Err(refuse("its trace holds no requests"));
+                }
+                scheduled(Timing::Moments(moments.into()))
+            }
+            Arrival::Search(_) => Err(refuse("a search is made of steps, and is none itself")),
         }
     }
 
     /// Connections that are opened before the clock starts.
-    fn connections(self, requests: Option<u64>) -> u32 {
+    fn connections(&self, requests: Option<u64>) -> u32 {
         match self {
-            Arriving::Closed { concurrency } => concurrency,
-            Arriving::Open { rate, .. } => {
+            Arriving::Closed { concurrency } => *concurrency,
+            Arriving::Scheduled(timing) => {
                 let most = requests.and_then(|requests| u32::try_from(requests).ok()).unwrap_or(u32::MAX).max(1);
-                ((rate * OPEN_SECONDS).ceil() as u32).clamp(OPEN_LEAST, OPEN_MOST).min(most)
+                let at_once = u32::try_from(timing.at_once()).unwrap_or(u32::MAX);
+                let usual = ((OPEN_SECONDS / timing.gap_s()).ceil() as u32).clamp(OPEN_LEAST, OPEN_MOST);
+                usual.max(at_once.min(OPEN_MOST)).min(most)
             }
         }
     }
 
     /// Requests that are on their way together, as far as that is known before.
-    fn at_once(self) -> u64 {
+    fn at_once(&self) -> u64 {
         match self {
-            Arriving::Closed { concurrency } => u64::from(concurrency),
-            Arriving::Open { rate, .. } => (rate.ceil() as u64).max(1),
+            Arriving::Closed { concurrency } => u64::from(*concurrency),
+            Arriving::Scheduled(timing) => timing.at_once(),
         }
     }
 }
@@ -99,7 +129,7 @@ impl Driver {
         may_go: oneshot::Receiver<()>,
     ) -> Result<Self, LoadError> {
         let refuse = |why| LoadError::Step { step: step.name.clone(), why };
-        let arrival = Arriving::of(&step.load.arrival, refuse)?;
+        let arrival = Arriving::of(step, refuse)?;
         let duration = step.load.duration_s.map(Duration::try_from_secs_f64).transpose();
         let duration = duration.map_err(|_| refuse("its duration is no span of time"))?;
         if step.load.requests.is_none() && duration.is_none() {
@@ -108,13 +138,14 @@ impl Driver {
         if step.load.requests == Some(0) || duration.is_some_and(|duration| duration.is_zero()) {
             return Err(refuse("it would measure nothing"));
         }
-        let endpoint = Endpoint::parse(&target.base_url)?;
-        let requests = Requests::build(target, &endpoint, &step.workload, &step.name, options)?;
-        let get = requests::get(&endpoint.path("/v1/models"), &endpoint, &target.headers)?;
+        let endpoints = target.endpoints()?;
+        let requests = Requests::build(target, &endpoints, &step.workload, &step.name, options)?;
+        let get = |endpoint: &Endpoint| requests::get(&endpoint.path("/v1/models"), endpoint, &target.headers);
+        let gets = endpoints.iter().map(get).collect::<Result<_, _>>()?;
         Ok(Driver {
             shared: Shared::new(clock.clone(), requests, halt, options.clone()),
-            get,
-            endpoint,
+            gets,
+            endpoints,
             arrival,
             warmup: step.load.warmup,
             requests: step.load.requests,
@@ -134,23 +165,24 @@ impl Driver {
             let mut set = nix::sched::CpuSet::new();
             let _ = set.set(core).and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set));
         }
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LoadError::Thread)?;
+        let runtime = crate::host::runtime::on_this_thread().map_err(LoadError::Thread)?;
         runtime.block_on(self.drive())
     }
 
     async fn drive(self) -> Result<(), LoadError> {
-        let Driver { shared, get, endpoint, arrival, warmup, requests, duration, seed, .. } = self;
+        let Driver { shared, gets, endpoints, arrival, warmup, requests, duration, seed, .. } = self;
         let Driver { interrupt, reports, may_go, .. } = self;
         let shared = Arc::new(shared);
         let opened = shared.clock.nanos();
-        let _ = shared.dialer.set(Dialer::new(&endpoint).await?);
+        let _ = shared.dialer.set(Dialers::new(&endpoints).await?);
+        let connections = arrival.connections(requests);
         let mut work = Work { shared: shared.clone(), interrupt, reports, arrival, seed, lags: Vec::new() };
         // With nobody listening any more there is nobody to tell, and `halt` ends the step.
         work.tell(Report::Part { part: Part::Warmup, requests: warmup, duration_s: None });
         let (slots, connects) = tokio::select! {
             biased;
             () = shared.halt.cancelled() => Default::default(),
-            opened = shared.open_all(&get, arrival.connections(requests)) => opened,
+            opened = shared.open_all(&gets, connections) => opened,
         };
         let batch = work.warmup(warmup);
         let slots = if warmup == Some(0) { slots } else { work.run(batch.clone(), slots).await.0 };
@@ -185,7 +217,7 @@ impl Driver {
             interrupted: work.is_interrupted(),
             outlived_grace: shared.outlived_grace.load(Ordering::Relaxed),
             gave_up: shared.gave_up.get().cloned(),
-            scheduled: matches!(arrival, Arriving::Open { .. }),
+            scheduled: matches!(work.arrival, Arriving::Scheduled(_)),
             late,
             lags: std::mem::take(&mut work.lags),
             cpu: thread_cpu().zip(cpu).map(|(now, before)| now.saturating_sub(before)),
@@ -224,14 +256,15 @@ impl Work {
             return Arc::new(Batch::new(Part::Warmup, requests, None));
         }
         let Shared { requests, options, .. } = &*self.shared;
-        let settling = Settling::new(self.arrival.at_once(), requests.max_tokens, options.compiling.clone());
+        let at_once = self.arrival.at_once() * requests.turns().unwrap_or(1);
+        let settling = Settling::new(at_once, requests.max_tokens, options.compiling.clone());
         Arc::new(Batch::until_settled(settling, Instant::now() + TIME_AT_MOST))
     }
 
     /// Runs a batch to its end and gives the connections back, and how late scheduled requests were taken up.
     async fn run(&mut self, batch: Arc<Batch>, slots: Vec<Slot>) -> (Vec<Slot>, Vec<Nanos>) {
         let cut = self.shared.halt.child_token();
-        let (shared, arrival, seed) = (self.shared.clone(), self.arrival, self.seed);
+        let (shared, arrival, seed) = (self.shared.clone(), self.arrival.clone(), self.seed);
         let work = carry_out(shared, batch.clone(), cut.clone(), slots, arrival, seed);
         self.attend(&batch, &cut, work).await
     }
@@ -279,7 +312,7 @@ async fn carry_out(
     arrival: Arriving,
     seed: u64,
 ) -> (Vec<Slot>, Vec<Nanos>) {
-    let Arriving::Open { rate, shape } = arrival else {
+    let Arriving::Scheduled(timing) = arrival else {
         let mut tasks = JoinSet::new();
         for free in slots {
             tasks.spawn(slot(shared.clone(), batch.clone(), cut.clone(), free));
@@ -291,8 +324,10 @@ async fn carry_out(
         return (kept, Vec::new());
     };
     let mut tasks = JoinSet::new();
-    let idle = Arc::new(Idle::of(slots));
-    let schedule = Schedule::new(shape, rate, seed, u64::from(batch.part == Part::Measured));
+    let idle = Arc::new(Idle::of(slots, shared.dialer.get().map_or(1, Dialers::places)));
+    let is_measured = batch.part == Part::Measured;
+    let timing = if is_measured { timing } else { timing.warm() };
+    let schedule = Schedule::new(timing, seed, u64::from(is_measured));
     let late = match batch.requests_a_round() {
         // The same moments in each round, so that rounds differ by the server alone.
         Some(count) => arrivals(&shared, &batch, &cut, &idle, schedule.in_rounds_of(count), &mut tasks).await,

@@ -8,7 +8,7 @@ use super::answer::{self, Said};
 use super::http::{self, Ending, Piece};
 use super::memo::Memo;
 use super::native::Native;
-use super::sse;
+use super::{responses, sse};
 use crate::clock::Nanos;
 use crate::measure::text::Tail;
 use crate::measure::{Chunk, ChunkKind, Outcome, Timeline};
@@ -311,12 +311,13 @@ impl Reading {
         }
         let said = match self.api {
             Api::Chat | Api::Completions => answer::read(data).inspect(|said| self.memo.learn(data, said)),
+            Api::Responses => responses::read(data),
             Api::Generate | Api::Completion => self.native.read(self.api, data),
         };
         match said {
             Ok(said) => {
-                // llama.cpp's own endpoint sends no `[DONE]`: its last event is the one that says why it stopped.
-                let over = self.api == Api::Completion && said.finish_reason.is_some();
+                // These endpoints send no `[DONE]`: their last event is the one that says why it stopped.
+                let over = matches!(self.api, Api::Completion | Api::Responses) && said.finish_reason.is_some();
                 self.take_said(said, now);
                 if over {
                     self.mark_done(now);
@@ -393,7 +394,7 @@ impl Reading {
             self.timeline.text = Some(self.text);
             self.timeline.reasoning_text = Some(self.reasoning).filter(|text| !text.is_empty());
         } else {
-            self.timeline.tail = Some(self.tail.into_text());
+            self.timeline.tail = Some(self.tail);
         }
         self.timeline
     }
@@ -403,6 +404,7 @@ impl Reading {
         let document = std::mem::take(&mut self.document);
         let said = match self.api {
             Api::Chat | Api::Completions => answer::read_leniently(&document),
+            Api::Responses => responses::read(&document),
             Api::Generate | Api::Completion => self.native.read(self.api, &document),
         };
         match said {

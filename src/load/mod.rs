@@ -7,7 +7,9 @@
 pub mod answer;
 mod attempt;
 mod batch;
+mod body;
 mod closed;
+mod draw;
 mod driver;
 mod error;
 pub mod exchange;
@@ -16,13 +18,18 @@ pub mod lengths;
 pub mod memo;
 pub mod models;
 mod native;
+pub mod net;
 mod open;
 mod pool;
 mod requests;
+mod responses;
 mod running;
+mod salt;
 pub mod schedule;
 pub mod settle;
 pub mod sse;
+mod talk;
+pub mod tokenize;
 pub mod url;
 mod wire;
 
@@ -38,7 +45,7 @@ pub use crate::measure::Measured;
 use crate::measure::Timeline;
 
 /// Who is asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     /// The base address, with or without `/v1` and a slash at its end.
     pub base_url: String,
@@ -46,6 +53,23 @@ pub struct Target {
     pub model: Option<String>,
     /// Further headers, a key above all.
     pub headers: Vec<(String, String)>,
+    /// Further addresses of servers that answer alike: connections are opened to each in turn.
+    pub more: Vec<String>,
+    /// How they are reached.
+    pub net: net::Net,
+}
+
+impl Target {
+    /// Where it is.
+    pub fn endpoint(&self) -> Result<url::Endpoint, LoadError> {
+        Ok(url::Endpoint::parse(&self.base_url)?.through(&self.net))
+    }
+
+    /// All places where it is.
+    fn endpoints(&self) -> Result<Vec<url::Endpoint>, LoadError> {
+        let all = std::iter::once(&self.base_url).chain(&self.more);
+        all.map(|url| Ok(url::Endpoint::parse(url)?.through(&self.net))).collect()
+    }
 }
 
 /// How a step is run, beside what it is.

@@ -51,15 +51,15 @@ struct Model {
 }
 
 /// The names of the models that `/v1/models` lists.
-pub async fn list(endpoint: &Endpoint) -> Result<Vec<String>, NoList> {
-    let body = tokio::time::timeout(LIMIT, get(endpoint)).await.map_err(|_| NoList::TooSlow)??;
+pub async fn list(endpoint: &Endpoint, headers: &[(String, String)]) -> Result<Vec<String>, NoList> {
+    let body = tokio::time::timeout(LIMIT, get(endpoint, headers)).await.map_err(|_| NoList::TooSlow)??;
     let list: List = serde_json::from_slice(&body).map_err(|error| NoList::NotAList(error.to_string()))?;
     Ok(list.data.into_iter().map(|model| model.id).collect())
 }
 
 /// The body of a 200 answer.
-async fn get(endpoint: &Endpoint) -> Result<Vec<u8>, NoList> {
-    let request = requests::get(&endpoint.path("/v1/models"), endpoint, &[])?;
+async fn get(endpoint: &Endpoint, headers: &[(String, String)]) -> Result<Vec<u8>, NoList> {
+    let request = requests::get(&endpoint.path("/v1/models"), endpoint, headers)?;
     match answer_to(endpoint, &request).await? {
         (200, body) => Ok(body),
         (status, _) => Err(NoList::Status(status)),

@@ -21,7 +21,7 @@ impl Native {
         match api {
             Api::Generate => Ok(self.generate(&value)),
             Api::Completion => Ok(completion(&value)),
-            Api::Chat | Api::Completions => read_leniently(data),
+            Api::Chat | Api::Completions | Api::Responses => read_leniently(data),
         }
     }
 

@@ -3,7 +3,7 @@
 //! The moments are absolute, so that nothing that comes late moves what comes after it. A request takes an idle
 //! connection, or opens one: none ever waits for another request to end.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -22,20 +22,32 @@ const NAP: Duration = Duration::from_millis(50);
 
 /// Connections that wait for a request.
 #[derive(Default)]
-pub(super) struct Idle(Mutex<Vec<Connection>>);
+pub(super) struct Idle {
+    connections: Mutex<Vec<Connection>>,
+    /// How many places the target has, and whose turn it is.
+    places: usize,
+    turn: AtomicUsize,
+}
 
 impl Idle {
-    pub(super) fn of(slots: Vec<Slot>) -> Self {
-        Idle(Mutex::new(slots.into_iter().flatten().collect()))
+    pub(super) fn of(slots: Vec<Slot>, places: usize) -> Self {
+        Idle { connections: Mutex::new(slots.into_iter().flatten().collect()), places, turn: AtomicUsize::new(0) }
     }
 
     fn all(&self) -> MutexGuard<'_, Vec<Connection>> {
-        self.0.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+        self.connections.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The one that was used last: it is the least likely to have been closed.
+    /// The one that was used last: it is the least likely to have been closed. Of several places, the one whose turn it
+    /// is.
     fn take(&self) -> Slot {
-        self.all().pop()
+        if self.places <= 1 {
+            return self.all().pop();
+        }
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.places;
+        let mut all = self.all();
+        let at = all.iter().rposition(|connection| connection.place == turn)?;
+        Some(all.swap_remove(at))
     }
 
     fn put(&self, connection: Connection) {
@@ -44,7 +56,7 @@ impl Idle {
 
     /// Takes them all out.
     pub(super) fn into_slots(self) -> Vec<Slot> {
-        self.0.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()).into_iter().map(Some).collect()
+        self.connections.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner()).into_iter().map(Some).collect()
     }
 }
 

@@ -39,8 +39,8 @@ impl Shared {
     }
 
     /// Opens and warms a connection for each of `count` slots.
-    pub(super) async fn open_all(self: &Arc<Self>, get: &Bytes, count: u32) -> (Vec<Slot>, Vec<Nanos>) {
-        let opening = futures_util::stream::iter(0..count).map(|_| self.open_warm(get));
+    pub(super) async fn open_all(self: &Arc<Self>, gets: &[Bytes], count: u32) -> (Vec<Slot>, Vec<Nanos>) {
+        let opening = futures_util::stream::iter(0..count).map(|_| self.open_warm(gets));
         let opened: Vec<_> = opening.buffer_unordered(OPENING_AT_ONCE).collect().await;
         let connects = opened.iter().flatten().map(|(_, took)| *took).collect();
         let mut slots: Vec<Slot> = opened.into_iter().map(|opened| opened.map(|(connection, _)| connection)).collect();
@@ -67,8 +67,9 @@ impl Shared {
         }
     }
 
-    async fn open_warm(&self, get: &Bytes) -> Option<(Connection, Nanos)> {
+    async fn open_warm(&self, gets: &[Bytes]) -> Option<(Connection, Nanos)> {
         let (mut connection, took) = self.open().await.ok()?;
+        let get = gets.get(connection.place)?;
         let warm = tokio::time::timeout(WARMING_LIMIT, connection.warm(get)).await;
         if warm.unwrap_or(false) {
             return Some((connection, took));

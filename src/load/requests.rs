@@ -1,37 +1,31 @@
 //! The requests of a step, built before the first is sent, and the order in which prompts are drawn.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 
 use bytes::Bytes;
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
+use super::body::{Ask, OWNED, body};
 use super::lengths::{self, Vocabulary};
+use super::salt::Salt;
+use super::talk::Talk;
 use super::url::Endpoint;
-use super::{LoadError, Options, Target};
+use super::{LoadError, Options, Part, Target};
+use crate::profile::TraceRow;
 use crate::render::{Api, Lengths, Stop, Workload};
-
-/// Keys of the body that the load must set itself, or the measurement would not be what it says.
-const OWNED: [&str; 10] = [
-    "model",
-    "messages",
-    "prompt",
-    "text",
-    "stream",
-    "max_tokens",
-    "max_new_tokens",
-    "n_predict",
-    "sampling_params",
-    "ignore_eos",
-];
 
 /// The requests of a step.
 #[derive(Debug)]
 pub(super) struct Requests {
     source: Source,
     order: Order,
+    salt: Salt,
+    /// The heads of a request at each of the target's places, where there are several.
+    heads: Vec<String>,
     /// At most so many tokens an answer.
     pub(super) max_tokens: u64,
     /// Which endpoint.
@@ -44,15 +38,17 @@ pub(super) struct Requests {
 #[derive(Debug)]
 enum Source {
     /// Built before the first is sent, one for each prompt.
-    Built { bytes: Vec<Bytes>, wanted_tokens: Option<u64> },
+    Built { requests: Vec<(Bytes, Option<usize>)>, wanted_tokens: Option<u64> },
     /// Made when its turn comes, since each is unlike all others.
     Made(Box<Maker>),
 }
 
-/// What a request is made of whose lengths are drawn.
+/// What a request is made of that is like no other.
 #[derive(Debug)]
 struct Maker {
     head: String,
+    /// Seed of the words of prompts.
+    words: u64,
     target: Target,
     workload: Workload,
     ask_usage: bool,
@@ -71,56 +67,71 @@ pub(super) struct Request {
 }
 
 /// Numbers of warm-up requests are kept apart from the measured ones by this, where something is drawn for them.
-const WARMUP: u64 = 1 << 48;
+pub(super) const WARMUP: u64 = 1 << 48;
 
 impl Requests {
     /// Builds them, or gets ready to.
     pub(super) fn build(
         target: &Target,
-        endpoint: &Endpoint,
+        endpoints: &[Endpoint],
         workload: &Workload,
         step: &str,
         options: &Options,
     ) -> Result<Self, LoadError> {
         let refuse = |why| LoadError::Step { step: step.to_owned(), why };
-        let lengths = &workload.lengths;
-        if workload.prompts.is_empty() && lengths.input.is_none() {
+        if workload.prompts.is_empty() && lengths::shortest(workload).is_none() {
             return Err(refuse("its workload has no prompts"));
         }
-        if lengths.input.is_some() && options.vocabulary.is_none() {
+        if lengths::shortest(workload).is_some() && options.vocabulary.is_none() {
             return Err(refuse("how the server counts prompts is not known"));
+        }
+        if workload.special.turns.is_some() && !matches!(workload.api, Api::Chat | Api::Responses) {
+            return Err(refuse("a conversation needs the chat or the responses endpoint"));
+        }
+        if workload.special.turns.is_some() && workload.prompts.is_empty() {
+            return Err(refuse("a conversation needs prompts that are given"));
         }
         if let Some(key) = workload.body.keys().find(|key| OWNED.contains(&key.as_str())) {
             return Err(LoadError::OwnedKey { key: key.clone() });
         }
         let path = path_of(workload.api);
-        let head = head(&endpoint.path(path), endpoint, &target.headers)?;
+        let head_at = |endpoint: &Endpoint| head(&endpoint.path(path), endpoint, &target.headers);
+        let heads = endpoints.iter().map(head_at).collect::<Result<Vec<_>, _>>()?;
+        let (Some(endpoint), Some(head)) = (endpoints.first(), heads.first().cloned()) else {
+            return Err(refuse("it has no address"));
+        };
         let (max_tokens, wanted_tokens) = match workload.stop {
             Stop::Exact { tokens } => (tokens, Some(tokens)),
             Stop::Natural { max_tokens } => (max_tokens, None),
         };
-        let source = if *lengths == Lengths::default() {
-            let bytes = workload
-                .prompts
-                .iter()
-                .map(|prompt| whole(&head, &body(target, workload, &prompt.text, workload.stop, options.ask_usage)));
-            Source::Built { bytes: bytes.collect(), wanted_tokens }
+        let salt = Salt::new(workload.cold_prefix);
+        let mut workload = workload.clone();
+        salt.put(&mut workload.body);
+        let order = Order::new(workload.prompts.len(), workload.seed);
+        let api = workload.api;
+        let plain = workload.lengths == Lengths::default()
+            && workload.special.turns.is_none()
+            && workload.special.trace.as_ref().is_none_or(|trace| trace.rows.iter().all(TraceRow::is_moment));
+        let source = if plain {
+            let requests = workload.prompts.iter().map(|prompt| {
+                let ask = Ask::Prompt(&prompt.text);
+                let bytes = whole(&head, &body(target, &workload, ask, workload.stop, options.ask_usage));
+                let place = salt.place(&bytes);
+                (bytes, place)
+            });
+            Source::Built { requests: requests.collect(), wanted_tokens }
         } else {
             Source::Made(Box::new(Maker {
                 head,
+                // The same prompts in the next step would come from the cache whole, and not only what is shared.
+                words: workload.seed ^ workload.special.hit_ratio.map_or(0, |_| number_of(step)),
                 target: target.clone(),
-                workload: workload.clone(),
+                workload,
                 ask_usage: options.ask_usage,
                 vocabulary: options.vocabulary.clone(),
             }))
         };
-        Ok(Requests {
-            source,
-            order: Order::new(workload.prompts.len(), workload.seed),
-            max_tokens,
-            api: workload.api,
-            url: endpoint.url(path),
-        })
+        Ok(Requests { source, order, salt, heads, max_tokens, api, url: endpoint.url(path) })
     }
 
     /// The measured request `number`.
@@ -135,31 +146,69 @@ impl Requests {
 
     fn request(&self, number: u64, place: impl FnOnce() -> usize) -> Request {
         match &self.source {
-            Source::Built { bytes, wanted_tokens } => {
-                let bytes = bytes[place()].clone();
+            Source::Built { requests, wanted_tokens } => {
+                let (bytes, salt) = &requests[place()];
+                let bytes = self.salt.fresh(bytes.clone(), *salt);
                 Request { bytes, wanted_tokens: *wanted_tokens, wanted_input_tokens: None }
             }
-            Source::Made(maker) => maker.make(number, place),
+            Source::Made(maker) => maker.make(number, &self.salt, place),
         }
+    }
+
+    /// A request as it is sent to the target's `place`.
+    pub(super) fn at<'a>(&self, bytes: &'a [u8], place: usize) -> Cow<'a, [u8]> {
+        let heads = self.heads.first().zip(self.heads.get(place)).filter(|_| place > 0);
+        let body = heads.and_then(|(first, own)| Some((own, bytes.strip_prefix(first.as_bytes())?)));
+        body.map_or(Cow::Borrowed(bytes), |(own, body)| Cow::Owned([own.as_bytes(), body].concat()))
+    }
+
+    /// How many turns a conversation has, where there are any.
+    pub(super) fn turns(&self) -> Option<u64> {
+        match &self.source {
+            Source::Made(maker) => maker.workload.special.turns.map(u64::from),
+            Source::Built { .. } => None,
+        }
+    }
+
+    /// The next turn of a conversation; `None` when it is over.
+    pub(super) fn turn(&self, talk: &mut Talk, part: Part) -> Option<Request> {
+        let Source::Made(maker) = &self.source else { return None };
+        let place = |number| match part {
+            Part::Measured => self.order.measured(number),
+            Part::Warmup => self.order.warmup(number),
+        };
+        talk.say(&maker.workload.prompts, self.turns()?, place)?;
+        Some(maker.whole(Ask::Talk(talk.messages()), maker.workload.stop, None, &self.salt))
     }
 }
 
+/// A number out of a name, the same on every machine (FNV-1a).
+fn number_of(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
 impl Maker {
-    fn make(&self, number: u64, place: impl FnOnce() -> usize) -> Request {
-        let Maker { head, target, workload, ask_usage, vocabulary } = self;
-        let made = vocabulary.as_ref().and_then(|vocabulary| lengths::made(workload, vocabulary, number));
+    fn make(&self, number: u64, salt: &Salt, place: impl FnOnce() -> usize) -> Request {
+        let Maker { workload, vocabulary, .. } = self;
+        let made = vocabulary.as_ref().and_then(|vocabulary| lengths::made(workload, vocabulary, number, self.words));
         let stop = lengths::output(workload, number).map_or(workload.stop, |tokens| Stop::Exact { tokens });
         let text = match &made {
             Some((_, text)) => text,
             None => &workload.prompts[place()].text,
         };
+        self.whole(Ask::Prompt(text), stop, made.as_ref().map(|(tokens, _)| *tokens), salt)
+    }
+
+    fn whole(&self, ask: Ask<'_>, stop: Stop, wanted_input_tokens: Option<u64>, salt: &Salt) -> Request {
+        let bytes = whole(&self.head, &body(&self.target, &self.workload, ask, stop, self.ask_usage));
+        let place = salt.place(&bytes);
         Request {
-            bytes: whole(head, &body(target, workload, text, stop, *ask_usage)),
+            bytes: salt.fresh(bytes, place),
             wanted_tokens: match stop {
                 Stop::Exact { tokens } => Some(tokens),
                 Stop::Natural { .. } => None,
             },
-            wanted_input_tokens: made.map(|(tokens, _)| tokens),
+            wanted_input_tokens,
         }
     }
 }
@@ -173,7 +222,9 @@ fn whole(head: &str, body: &Map<String, Value>) -> Bytes {
 /// The bytes of one generating request for `prompt`, outside of any order.
 pub(super) fn one(target: &Target, endpoint: &Endpoint, workload: &Workload, prompt: &str) -> Result<Bytes, LoadError> {
     let head = head(&endpoint.path(path_of(workload.api)), endpoint, &target.headers)?;
-    Ok(whole(&head, &body(target, workload, prompt, workload.stop, true)))
+    let mut body = body(target, workload, Ask::Prompt(prompt), workload.stop, true);
+    Salt::new(false).put(&mut body);
+    Ok(whole(&head, &body))
 }
 
 /// The bytes of a POST of `body` to `path`.
@@ -192,6 +243,7 @@ pub fn path_of(api: Api) -> &'static str {
     match api {
         Api::Chat => "/v1/chat/completions",
         Api::Completions => "/v1/completions",
+        Api::Responses => "/v1/responses",
         Api::Generate => "/generate",
         Api::Completion => "/completion",
     }
@@ -238,66 +290,6 @@ fn write_headers(head: &mut String, headers: &[(String, String)]) -> Result<(), 
         let _ = write!(head, "{name}: {value}\r\n");
     }
     Ok(())
-}
-
-fn body(target: &Target, workload: &Workload, prompt: &str, stop: Stop, ask_usage: bool) -> Map<String, Value> {
-    let (most, exact) = match stop {
-        Stop::Natural { max_tokens } => (max_tokens, false),
-        Stop::Exact { tokens } => (tokens, true),
-    };
-    match workload.api {
-        Api::Chat | Api::Completions => open_ai(target, workload, prompt, (most, exact), ask_usage),
-        Api::Generate => {
-            let mut sampling = workload.body.clone();
-            sampling.insert("max_new_tokens".to_owned(), json!(most));
-            if exact {
-                sampling.insert("ignore_eos".to_owned(), json!(true));
-            }
-            fields([("text", json!(prompt)), ("sampling_params", Value::Object(sampling)), ("stream", json!(true))])
-        }
-        Api::Completion => {
-            let mut body = fields([("prompt", json!(prompt)), ("n_predict", json!(most)), ("stream", json!(true))]);
-            if exact {
-                body.insert("ignore_eos".to_owned(), json!(true));
-            }
-            body.extend(workload.body.clone());
-            body
-        }
-    }
-}
-
-fn fields<const N: usize>(fields: [(&str, Value); N]) -> Map<String, Value> {
-    fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
-}
-
-fn open_ai(
-    target: &Target,
-    workload: &Workload,
-    prompt: &str,
-    (most, exact): (u64, bool),
-    ask_usage: bool,
-) -> Map<String, Value> {
-    let mut body = Map::new();
-    if let Some(model) = &target.model {
-        body.insert("model".to_owned(), json!(model));
-    }
-    match workload.api {
-        Api::Chat => body.insert("messages".to_owned(), json!([{"role": "user", "content": prompt}])),
-        _ => body.insert("prompt".to_owned(), json!(prompt)),
-    };
-    body.insert("stream".to_owned(), json!(true));
-    body.insert("max_tokens".to_owned(), json!(most));
-    if exact {
-        body.insert("ignore_eos".to_owned(), json!(true));
-    }
-    body.extend(workload.body.clone());
-    if ask_usage {
-        let options = body.entry("stream_options").or_insert_with(|| json!({}));
-        if let Some(options) = options.as_object_mut() {
-            options.entry("include_usage").or_insert(json!(true));
-        }
-    }
-    body
 }
 
 /// The order in which prompts are drawn: shuffled by the seed, none twice before all were drawn, then shuffled afresh.
@@ -352,11 +344,14 @@ fn shuffled(count: usize, seed: u64, round: u64) -> Vec<usize> {
 mod tests {
     use std::collections::BTreeSet;
 
+    use serde_json::json;
+
     use super::*;
     use crate::profile::Prompt;
 
     fn workload(prompts: usize, stop: Stop) -> Workload {
-        let prompts = (0..prompts).map(|n| Prompt { id: n.to_string(), text: format!("prompt {n}") }).collect();
+        let prompts =
+            (0..prompts).map(|n| Prompt { id: n.to_string(), text: format!("prompt {n}"), then: Vec::new() }).collect();
         Workload {
             name: "inline".to_owned(),
             hash: String::new(),
@@ -367,6 +362,7 @@ mod tests {
             cold_prefix: false,
             seed: 7,
             lengths: Lengths::default(),
+            special: Default::default(),
         }
     }
 
@@ -375,11 +371,12 @@ mod tests {
             base_url: "http://h:1/v1".to_owned(),
             model: Some("m".to_owned()),
             headers: vec![("Authorization".to_owned(), "Bearer x".to_owned())],
+            ..Target::default()
         }
     }
 
     fn build(workload: &Workload) -> Result<Requests, LoadError> {
-        Requests::build(&target(), &Endpoint::parse("http://h:1/v1").unwrap(), workload, "s", &Options::default())
+        Requests::build(&target(), &[Endpoint::parse("http://h:1/v1").unwrap()], workload, "s", &Options::default())
     }
 
     fn sent_body(requests: &Requests, number: u64) -> Value {

@@ -9,6 +9,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::driver::Driver;
 use super::{LoadError, Measured, Options, Part, Progress, Target};
 use crate::clock::Clock;
+use crate::measure::recount::Chooser;
 use crate::measure::{Outcome, Timeline, WarmUp};
 use crate::render::Step;
 
@@ -40,6 +41,8 @@ pub struct Running {
     so_far: SoFar,
     warmup: Vec<Timeline>,
     timelines: Vec<Timeline>,
+    /// Whose tokens will be counted again.
+    chooser: Chooser,
 }
 
 /// Who is told how far a step is.
@@ -82,7 +85,8 @@ impl Running {
             .map_err(LoadError::Thread)?;
         let (so_far, warmup, timelines) = (SoFar::default(), Vec::new(), Vec::new());
         let (go, thread) = (Some(go), Some(thread));
-        Ok(Running { reports, go, thread, _halt_on_drop: halt_on_drop, so_far, warmup, timelines })
+        let chooser = Chooser::default();
+        Ok(Running { reports, go, thread, _halt_on_drop: halt_on_drop, so_far, warmup, timelines, chooser })
     }
 
     /// Waits for the end of the warm-up. When this returns its last request has ended, and the first measured one is not
@@ -150,6 +154,10 @@ impl Running {
     ) {
         // Here and not in the load's own thread, which would read other answers late meanwhile.
         finished.iter_mut().for_each(Timeline::look_at_text);
+        match self.so_far.part {
+            Some(Part::Warmup) => finished.iter_mut().for_each(|timeline| timeline.whole_text = None),
+            _ => finished.iter_mut().for_each(|timeline| self.chooser.choose(timeline)),
+        }
         self.so_far.add(&finished);
         progress(self.so_far.progress(elapsed_s, chunks_per_s, &finished));
         let kept = if self.so_far.part == Some(Part::Warmup) { &mut self.warmup } else { &mut self.timelines };
@@ -164,6 +172,7 @@ impl Running {
             self.so_far.add(&timelines);
             progress(self.so_far.progress(0.0, None, &timelines));
         }
+        self.chooser.settle(&mut timelines);
         Measured { timelines, warmup, ..over }
     }
 }

@@ -1,6 +1,9 @@
 //! The address of an endpoint, as people write it: with or without `/v1`, with or without a slash at the end.
 
+use std::path::PathBuf;
+
 use super::LoadError;
+use super::net::Net;
 
 /// Where requests go.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +16,10 @@ pub struct Endpoint {
     pub port: u16,
     /// `host` or `host:port`, as the `host` header says it.
     pub authority: String,
+    /// The socket on this machine that stands for host and port.
+    pub unix: Option<PathBuf>,
+    /// How it is reached.
+    pub net: Net,
     /// The path before `/v1`, without a slash at its end.
     prefix: String,
 }
@@ -23,6 +30,10 @@ impl Endpoint {
         let fail = |why: &str| LoadError::Url { url: url.to_owned(), why: why.to_owned() };
         if url.chars().any(|c| c.is_control() || c.is_whitespace()) {
             return Err(fail("it holds a space or a control character"));
+        }
+        if let Some(path) = url.strip_prefix("unix:") {
+            return Self::socket(path)
+                .ok_or_else(|| fail("a socket is named by its whole path: unix:/run/server.sock"));
         }
         let (scheme, rest) = url.split_once("://").ok_or_else(|| fail("it does not begin with http:// or https://"))?;
         let tls = match scheme.to_ascii_lowercase().as_str() {
@@ -45,17 +56,56 @@ impl Endpoint {
             host: host.to_owned(),
             port: port.unwrap_or(if tls { 443 } else { 80 }),
             authority: authority.to_owned(),
+            unix: None,
+            net: Net::default(),
             prefix: prefix.to_owned(),
         })
     }
 
+    /// A socket by its path, with or without the two slashes of a URL before it.
+    fn socket(path: &str) -> Option<Self> {
+        let path = path.strip_prefix("//").filter(|rest| rest.starts_with('/')).unwrap_or(path);
+        path.starts_with('/').then(|| Endpoint {
+            tls: false,
+            host: "localhost".to_owned(),
+            port: 80,
+            authority: "localhost".to_owned(),
+            unix: Some(PathBuf::from(path)),
+            net: Net::default(),
+            prefix: String::new(),
+        })
+    }
+
+    /// The same, reached in another way. This machine is reached without a proxy whatever was said.
+    #[must_use]
+    pub fn through(mut self, net: &Net) -> Self {
+        self.net = net.clone();
+        if self.is_local() {
+            self.net.proxy = None;
+        }
+        self
+    }
+
+    /// Whether it is on this machine, by its address.
+    pub fn is_local(&self) -> bool {
+        let is_loopback = |host: &str| host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
+        self.unix.is_some() || self.host == "localhost" || is_loopback(&self.host)
+    }
+
     /// The path to ask for: `path`, which begins with a slash, behind the base.
     pub fn path(&self, path: &str) -> String {
-        format!("{}{path}", self.prefix)
+        match &self.net.proxy {
+            // A proxy that makes no tunnel has to be told the whole address.
+            Some(_) if !self.tls => self.url(path),
+            _ => format!("{}{path}", self.prefix),
+        }
     }
 
     /// The whole address, for people.
     pub fn url(&self, path: &str) -> String {
+        if let Some(socket) = &self.unix {
+            return format!("unix:{}{path}", socket.display());
+        }
         let scheme = if self.tls { "https" } else { "http" };
         format!("{scheme}://{}{}{path}", self.authority, self.prefix)
     }
@@ -142,5 +192,24 @@ mod tests {
         ] {
             assert!(Endpoint::parse(url).is_err(), "{url:?}");
         }
+    }
+
+    #[test]
+    fn a_socket_is_named_by_its_path() {
+        for url in ["unix:/run/a.sock", "unix:///run/a.sock"] {
+            let endpoint = Endpoint::parse(url).unwrap();
+            assert_eq!(endpoint.unix.as_deref(), Some(std::path::Path::new("/run/a.sock")), "{url}");
+            assert_eq!((endpoint.path("/v1/models"), endpoint.is_local()), ("/v1/models".to_owned(), true));
+        }
+        assert!(Endpoint::parse("unix:a.sock").is_err());
+    }
+
+    #[test]
+    fn a_proxy_is_told_the_whole_address_unless_it_makes_a_tunnel() {
+        let net = Net { proxy: Some(super::super::net::Proxy { host: "p".into(), port: 1 }), ..Net::default() };
+        let path = |url: &str| Endpoint::parse(url).unwrap().through(&net).path("/v1/models");
+        assert_eq!(path("http://h:8000/x/v1"), "http://h:8000/x/v1/models");
+        assert_eq!(path("https://h/x/v1"), "/x/v1/models");
+        assert_eq!(path("http://127.0.0.1:8000/v1"), "/v1/models");
     }
 }

@@ -8,24 +8,25 @@ use std::io;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use nix::sys::socket::{MsgFlags, recv};
-use rustls_platform_verifier::ConfigVerifierExt;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
+use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::ServerName;
-use tokio_rustls::rustls::{self, ClientConfig};
 
-use super::LoadError;
 use super::exchange::{Exchange, Step};
 use super::url::Endpoint;
+use super::{LoadError, net};
 use crate::clock::{Clock, Nanos};
 use crate::measure::Outcome;
 
@@ -34,6 +35,9 @@ const BUFFER: usize = 256 << 10;
 /// would make a server that never ends its transfers look slow.
 const LAST_WORD: Duration = Duration::from_millis(20);
 
+/// The longest head of a proxy's answer.
+const TUNNEL_HEAD: usize = 16 << 10;
+
 thread_local! {
     static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; BUFFER]);
 }
@@ -41,8 +45,48 @@ thread_local! {
 /// Where connections go, resolved once.
 #[derive(Clone)]
 pub(super) struct Dialer {
-    addresses: Result<Arc<[SocketAddr]>, String>,
+    way: Way,
     tls: Option<(TlsConnector, ServerName<'static>)>,
+    /// What a proxy is asked for a tunnel, where there is one in between.
+    tunnel: Option<String>,
+}
+
+/// Where bytes go.
+#[derive(Clone)]
+enum Way {
+    /// To one of these, or why there is none.
+    Tcp(Result<Arc<[SocketAddr]>, String>),
+    /// To a socket on this machine.
+    Unix(PathBuf),
+}
+
+/// All places of a target, each in its turn.
+pub(super) struct Dialers {
+    all: Vec<Dialer>,
+    turn: AtomicUsize,
+}
+
+impl Dialers {
+    pub(super) async fn new(endpoints: &[Endpoint]) -> Result<Self, LoadError> {
+        let mut all = Vec::new();
+        for endpoint in endpoints {
+            all.push(Dialer::new(endpoint).await?);
+        }
+        Ok(Dialers { all, turn: AtomicUsize::new(0) })
+    }
+
+    /// How many there are.
+    pub(super) fn places(&self) -> usize {
+        self.all.len()
+    }
+
+    /// Opens a connection to the one whose turn it is.
+    pub(super) async fn open(&self) -> Result<Connection, NoConnection> {
+        let place = self.turn.fetch_add(1, Ordering::Relaxed) % self.all.len().max(1);
+        let none = || NoConnection { outcome: Outcome::ConnectFailed, words: "there is no address".to_owned() };
+        let opened = self.all.get(place).ok_or_else(none)?.open().await?;
+        Ok(Connection { place, ..opened })
+    }
 }
 
 /// A connection could not be opened.
@@ -55,6 +99,8 @@ pub(super) struct NoConnection {
 /// An open connection.
 pub(super) struct Connection {
     io: Io,
+    /// Which of the target's places it leads to.
+    pub(super) place: usize,
     /// How many generating requests it has carried.
     pub(super) served: u64,
     /// Whether it has carried any request, the warming one included.
@@ -65,25 +111,42 @@ pub(super) struct Connection {
 
 enum Io {
     Plain(TcpStream),
+    Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Dialer {
     /// Looks the host up. A name that is not found fails the requests, not the step.
     pub(super) async fn new(endpoint: &Endpoint) -> Result<Self, LoadError> {
-        let found = tokio::net::lookup_host((endpoint.host.as_str(), endpoint.port)).await;
-        let addresses = match found {
-            Ok(addresses) => Ok(addresses.collect::<Arc<[_]>>()),
-            Err(error) => Err(format!("{} is not found: {error}", endpoint.host)),
-        };
         let tls = if endpoint.tls { Some(tls(endpoint)?) } else { None };
-        Ok(Dialer { addresses, tls })
+        if let Some(path) = &endpoint.unix {
+            return Ok(Dialer { way: Way::Unix(path.clone()), tls, tunnel: None });
+        }
+        let proxy = endpoint.net.proxy.as_ref();
+        let (host, port) = proxy.map_or((&endpoint.host, endpoint.port), |proxy| (&proxy.host, proxy.port));
+        let addresses = match tokio::net::lookup_host((host.as_str(), port)).await {
+            Ok(addresses) => Ok(addresses.collect::<Arc<[_]>>()),
+            Err(error) => Err(format!("{host} is not found: {error}")),
+        };
+        let to = match endpoint.host.contains(':') {
+            true => format!("[{}]:{}", endpoint.host, endpoint.port),
+            false => format!("{}:{}", endpoint.host, endpoint.port),
+        };
+        let tunnel = proxy.filter(|_| endpoint.tls).map(|_| format!("CONNECT {to} HTTP/1.1\r\nhost: {to}\r\n\r\n"));
+        Ok(Dialer { way: Way::Tcp(addresses), tls, tunnel })
     }
 
     /// Opens a connection to the first address that takes it.
     pub(super) async fn open(&self) -> Result<Connection, NoConnection> {
         let refused = |words: String| NoConnection { outcome: Outcome::ConnectFailed, words };
-        let addresses = self.addresses.as_ref().map_err(|words| refused(words.clone()))?;
+        let addresses = match &self.way {
+            Way::Unix(path) => {
+                let stream = UnixStream::connect(path).await;
+                let stream = stream.map_err(|error| refused(format!("{}: {error}", path.display())))?;
+                return Ok(Connection::new(Io::Unix(stream)));
+            }
+            Way::Tcp(addresses) => addresses.as_ref().map_err(|words| refused(words.clone()))?,
+        };
         let mut last = refused("the host has no address".to_owned());
         for address in addresses.iter() {
             match self.open_at(*address).await {
@@ -99,24 +162,44 @@ impl Dialer {
             outcome: if is_certificate(&error) { Outcome::TlsVerify } else { Outcome::ConnectFailed },
             words: format!("{address}: {error}"),
         };
-        let stream = TcpStream::connect(address).await.map_err(refused)?;
+        let mut stream = TcpStream::connect(address).await.map_err(refused)?;
         stream.set_nodelay(true).map_err(refused)?;
+        if let Some(request) = &self.tunnel {
+            tunnel(&mut stream, request).await.map_err(refused)?;
+        }
         let io = match &self.tls {
             None => Io::Plain(stream),
             Some((connector, name)) => {
                 Io::Tls(Box::new(connector.connect(name.clone(), stream).await.map_err(refused)?))
             }
         };
-        Ok(Connection { io, served: 0, used: false, idle_since: Instant::now() })
+        Ok(Connection::new(io))
     }
+}
+
+/// Has a proxy make a tunnel.
+async fn tunnel(stream: &mut TcpStream, request: &str) -> io::Result<()> {
+    stream.write_all(request.as_bytes()).await?;
+    let mut head = Vec::new();
+    // Byte by byte: what comes after the head is the server's, and not to be read here.
+    while !head.ends_with(b"\r\n\r\n") {
+        if head.len() > TUNNEL_HEAD {
+            return Err(io::Error::other("the proxy's answer does not end"));
+        }
+        head.push(stream.read_u8().await?);
+    }
+    let line = String::from_utf8_lossy(&head);
+    let status = line.split_whitespace().nth(1).unwrap_or_default();
+    if status.starts_with('2') {
+        return Ok(());
+    }
+    Err(io::Error::other(format!("the proxy makes no tunnel: {}", line.lines().next().unwrap_or_default())))
 }
 
 fn tls(endpoint: &Endpoint) -> Result<(TlsConnector, ServerName<'static>), LoadError> {
     let name = ServerName::try_from(endpoint.host.clone())
         .map_err(|error| LoadError::Url { url: endpoint.url(""), why: error.to_string() })?;
-    let mut config = ClientConfig::with_platform_verifier().map_err(|error| LoadError::Tls(error.to_string()))?;
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok((TlsConnector::from(Arc::new(config)), name))
+    Ok((TlsConnector::from(Arc::new(net::tls(&endpoint.net)?)), name))
 }
 
 fn is_certificate(error: &io::Error) -> bool {
@@ -125,6 +208,10 @@ fn is_certificate(error: &io::Error) -> bool {
 }
 
 impl Connection {
+    fn new(io: Io) -> Self {
+        Connection { io, place: 0, served: 0, used: false, idle_since: Instant::now() }
+    }
+
     /// Sends the request and reads its answer to the end. The exchange holds what came, also when this is dropped.
     /// Returns whether the connection may be used again. `progress` is told after each read how many generating chunks
     /// came in it, and when.
@@ -184,12 +271,13 @@ impl Connection {
     ///
     /// The socket itself is asked: the runtime would only say what it had heard at its last look around.
     pub(super) fn is_stale(&self) -> bool {
-        let (stream, plain) = match &self.io {
-            Io::Plain(stream) => (stream, true),
-            Io::Tls(stream) => (stream.get_ref().0, false),
+        let (socket, plain) = match &self.io {
+            Io::Plain(stream) => (stream.as_raw_fd(), true),
+            Io::Unix(stream) => (stream.as_raw_fd(), true),
+            Io::Tls(stream) => (stream.get_ref().0.as_raw_fd(), false),
         };
         let mut byte = [0];
-        match recv(stream.as_raw_fd(), &mut byte, MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT) {
+        match recv(socket, &mut byte, MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT) {
             Ok(0) => true,
             // Under TLS there may be a session ticket.
             Ok(_) => plain,
@@ -253,6 +341,7 @@ impl Io {
     fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self {
             Io::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Io::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
             Io::Tls(stream) => Pin::new(stream.as_mut()).poll_read(cx, buffer),
         }
     }
@@ -264,6 +353,7 @@ impl Io {
         }
         match self {
             Io::Plain(stream) => all(stream, bytes).await,
+            Io::Unix(stream) => all(stream, bytes).await,
             Io::Tls(stream) => all(stream.as_mut(), bytes).await,
         }
     }

@@ -55,7 +55,7 @@ impl Lengths {
         let ok = measured.timelines.iter().filter(|timeline| timeline.is_ok());
         let each = ok.map(|timeline| {
             let own = timeline.input_tokens()?.saturating_sub(timeline.cached_tokens().unwrap_or(0));
-            Some((own + timeline.output_tokens().0) as f64)
+            Some(own as f64 + timeline.output_tokens().0 as f64)
         });
         let each: Vec<f64> = each.collect::<Option<_>>()?;
         let longest = each.iter().copied().reduce(f64::max)?;
@@ -185,7 +185,7 @@ mod tests {
     /// A prompt of 100 bytes, so about 25 tokens, and at most 8 tokens of an answer.
     fn load(concurrency: u32) -> Step {
         let mut step = step(closed(concurrency));
-        step.workload.prompts = vec![Prompt { id: "p".to_owned(), text: "x".repeat(100) }];
+        step.workload.prompts = vec![Prompt { id: "p".to_owned(), text: "x".repeat(100), then: Vec::new() }];
         step
     }
 
@@ -270,7 +270,7 @@ mod tests {
     #[test]
     fn a_load_at_a_rate_is_over_no_cap_since_its_queue_is_what_is_measured() {
         let mut open = load(1);
-        open.load.arrival = Arrival::Open { rate: 1000.0, shape: "poisson".to_owned() };
+        open.load.arrival = Arrival::Open { rate: 1000.0, shape: "poisson".to_owned(), burstiness: None };
         assert_eq!(ids(&capacity(), &open), [""; 0]);
     }
 }

@@ -49,6 +49,8 @@ pub enum Exactness {
     ByTokenCounts,
     /// Exact where the tokens of each chunk are known; else an estimate, or absent.
     ByChunkCounts,
+    /// The readings are exact, and are some only: what came between two of them is not seen.
+    Sampled,
     /// As exact as the engine's words that it rests on: the record's `sources` say which those are.
     BySource,
 }
@@ -354,8 +356,25 @@ pub const METRICS: &[Metric] = &[
         id: "joules_per_token",
         unit: "J/token",
         better: Some(Better::Lower),
-        formula: "energy of the GPUs over the run / output tokens",
-        counts: "Tokens of requests that ended `ok`; only where power was read.",
+        exactness: Exactness::Sampled,
+        formula: "energy of the server's GPUs from the first sending to the last generated token / output tokens. The energy is the area under the power that was read once a second",
+        counts: "Tokens of requests that ended `ok`; only where the power of each of the server's GPUs was read all the while.",
+        ..RATE
+    },
+    Metric {
+        id: "highest_concurrency",
+        unit: "requests",
+        exactness: Exactness::Exact,
+        formula: "the most requests in flight under which the wanted share of requests met every limit of `goodput`, of those that a `search` tried",
+        counts: "Probes whose numbers may be used. A request that failed met no limit. Between it and the lowest load that failed nothing was tried: `search.within` says how wide that may be.",
+        ..RATE
+    },
+    Metric {
+        id: "highest_requests_per_s",
+        unit: "requests/s",
+        exactness: Exactness::Exact,
+        formula: "the same, as the highest rate of an open loop",
+        counts: "As `highest_concurrency`.",
         ..RATE
     },
     Metric {
@@ -380,9 +399,9 @@ pub const METRICS: &[Metric] = &[
         id: "peak_memory_bytes",
         unit: "bytes",
         better: Some(Better::Lower),
-        exactness: Exactness::Exact,
-        formula: "the most memory that was in use over the run",
-        counts: "The server's devices or, on a processor, its resident memory.",
+        exactness: Exactness::Sampled,
+        formula: "the most memory that was in use at any reading, one a second, from the launch to the end of the step",
+        counts: "The server's GPUs together, which also hold what others have there, or, on a processor, the resident memory of its processes, in which shared pages count once a process.",
         ..RATE
     },
 ];

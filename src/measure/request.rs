@@ -65,16 +65,17 @@ impl Timeline {
         // Who says 0 for an answer that was seen does not count.
         let usage = self.usage.and_then(|usage| usage.completion_tokens).filter(|count| *count > 0);
         let engine = self.engine.and_then(|engine| engine.predicted_n).filter(|count| *count > 0);
-        match (usage, engine) {
-            (Some(count), _) => (count, Some(TokenSource::Usage)),
-            (None, Some(count)) => (count, Some(TokenSource::Engine)),
-            (None, None) => (chunks, Some(TokenSource::Chunks)),
+        match (usage, engine, self.retokenized) {
+            (Some(count), _, _) => (count, Some(TokenSource::Usage)),
+            (None, Some(count), _) => (count, Some(TokenSource::Engine)),
+            (None, None, Some(count)) => (count, Some(TokenSource::Tokenizer)),
+            (None, None, None) => (chunks, Some(TokenSource::Chunks)),
         }
     }
 
     /// Tokens of the prompt.
     pub fn input_tokens(&self) -> Option<u64> {
-        let engine = self.engine.and_then(|engine| Some(engine.prompt_n? + engine.cache_n.unwrap_or(0)));
+        let engine = self.engine.and_then(|engine| Some(engine.prompt_n?.saturating_add(engine.cache_n.unwrap_or(0))));
         self.usage.and_then(|usage| usage.prompt_tokens).or(engine)
     }
 
@@ -245,6 +246,9 @@ mod tests {
         one.usage = None;
         assert_eq!(one.output_tokens(), (6, Some(TokenSource::Engine)));
         one.engine = None;
+        one.retokenized = Some(4);
+        assert_eq!((one.output_tokens(), one.tokens_per_chunk()), ((4, Some(TokenSource::Tokenizer)), Some(2.0)));
+        one.retokenized = None;
         assert_eq!(one.output_tokens(), (2, Some(TokenSource::Chunks)));
         assert_eq!((one.tokens_per_chunk(), one.input_tokens()), (None, None));
         assert_eq!(request(&[10, 20], Some(0)).output_tokens(), (2, Some(TokenSource::Chunks)));

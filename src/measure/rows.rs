@@ -165,6 +165,11 @@ impl RowWriter {
         Self::create(path, false)
     }
 
+    /// Plain lines to a stream that is open.
+    pub fn printed(file: File) -> Self {
+        RowWriter { file, path: PathBuf::from("standard output"), compressed: false }
+    }
+
     fn create(path: &Path, compressed: bool) -> Result<Self, FileError> {
         let file = File::create(path).map_err(|source| FileError::write(path, source))?;
         Ok(RowWriter { file, path: path.to_owned(), compressed })
@@ -189,18 +194,25 @@ impl RowWriter {
 
 /// Reads `requests.jsonl.zst` up to the last whole line. What a kill has torn off at the end is left out.
 pub fn read_rows(path: &Path) -> Result<Vec<Row>, FileError> {
+    let mut rows = Vec::new();
+    each_row(path, |row| rows.push(row))?;
+    Ok(rows)
+}
+
+/// The same, one row at a time: a file may hold more than memory does.
+pub fn each_row(path: &Path, mut take: impl FnMut(Row)) -> Result<(), FileError> {
     let fail = |source| FileError::read(path, source);
     let file = File::open(path).map_err(fail)?;
     let mut lines = BufReader::new(zstd::Decoder::new(file).map_err(fail)?);
-    let (mut rows, mut line) = (Vec::new(), Vec::new());
+    let mut line = Vec::new();
     loop {
         line.clear();
         match lines.read_until(b'\n', &mut line) {
             Ok(_) if line.ends_with(b"\n") => {
-                rows.push(serde_json::from_slice(&line).map_err(|error| fail(error.into()))?)
+                take(serde_json::from_slice(&line).map_err(|error| fail(error.into()))?);
             }
-            Ok(_) => return Ok(rows),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(rows),
+            Ok(_) => return Ok(()),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(fail(error)),
         }
     }

@@ -1,7 +1,7 @@
 //! What was seen of the server while a step was measured, beside its answers.
 
 use super::counters::{AcceptanceLines, Window};
-use super::{Capacity, Logged};
+use super::{Capacity, Logged, Machine};
 
 /// What was seen of the server while a step was measured. `Default`: nothing was looked at, and what would follow from
 /// it is absent.
@@ -15,6 +15,8 @@ pub struct Seen {
     pub capacity: Option<Capacity>,
     /// What the engine's log said of acceptance meanwhile. `None`: nothing, or there is no log to read.
     pub acceptance_lines: Option<AcceptanceLines>,
+    /// What its machine read from the launch on. `None`: it was not looked at.
+    pub machine: Option<Machine>,
     /// Whether the server was told to speculate.
     pub speculates: bool,
 }

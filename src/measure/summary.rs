@@ -51,6 +51,9 @@ pub fn summarize(measured: &Measured, step: &Step, seen: &Seen) -> Summary {
         let rate = duration_s(measured).map(|seconds| good / seconds);
         metrics.insert("goodput_requests_per_s".to_owned(), number(rate));
     }
+    metrics.extend(
+        of_machine(measured, seen, rates.output).map(|(id, value)| (id.to_owned(), MetricValue::Number(value))),
+    );
     let Figures { metrics: own, sources, counters, by_position, warnings } = Figures::of(measured, step, seen);
     metrics.extend(own.into_iter().map(|(id, value)| (id, MetricValue::Number(value))));
     Summary {
@@ -62,6 +65,24 @@ pub fn summarize(measured: &Measured, step: &Step, seen: &Seen) -> Summary {
         counters,
         acceptance_by_position: by_position,
     }
+}
+
+/// What the server's machine took for it, as far as it was read.
+fn of_machine(
+    measured: &Measured,
+    seen: &Seen,
+    output_per_s: Option<f64>,
+) -> impl Iterator<Item = (&'static str, f64)> {
+    let machine = seen.machine.as_ref();
+    let window = window(measured);
+    let per_gpu = machine.and_then(|machine| Some(output_per_s? / machine.gpus? as f64));
+    let energy_j = machine.zip(window).and_then(|(machine, (first, last))| machine.energy_j(first, last));
+    let tokens: f64 = measured.timelines.iter().filter(|one| one.is_ok()).map(|one| one.output_tokens().0 as f64).sum();
+    let joules = energy_j.filter(|_| tokens > 0.0).map(|joules| joules / tokens);
+    let peak = machine.and_then(|machine| machine.peak_memory_bytes(measured.ended));
+    [("output_tokens_per_s_per_gpu", per_gpu), ("joules_per_token", joules), ("peak_memory_bytes", peak)]
+        .into_iter()
+        .filter_map(|(id, value)| Some((id, value?)))
 }
 
 /// Requests by how they ended.
@@ -118,15 +139,15 @@ impl Rates {
     pub(super) fn of(measured: &Measured, step: &Step) -> Self {
         let ok: Vec<_> = measured.timelines.iter().filter(|timeline| timeline.is_ok()).collect();
         let Some(seconds) = duration_s(measured) else { return Rates::default() };
-        let output = ok.iter().map(|timeline| timeline.output_tokens().0).sum::<u64>() as f64;
+        // As floats from the first: a server may say any number, and a sum that wraps would be a small one.
+        let output: f64 = ok.iter().map(|timeline| timeline.output_tokens().0 as f64).sum();
         // A sum that leaves requests out would be no rate of the run.
-        let input: Option<u64> = ok.iter().map(|timeline| timeline.input_tokens()).sum();
-        let input = input.map(|tokens| tokens as f64);
-        let (span, decoded) = ok.iter().filter_map(|timeline| timeline.decoding()).fold((0.0, 0), add);
+        let input: Option<f64> = ok.iter().map(|timeline| Some(timeline.input_tokens()? as f64)).sum();
+        let (span, decoded) = ok.iter().filter_map(|timeline| timeline.decoding()).fold((0.0, 0.0), add);
         Rates {
             output: Some(output / seconds),
             plateau: plateau(measured, step).map(|(tokens, seconds)| tokens / seconds),
-            decode_per_user: (span > 0.0).then(|| decoded as f64 * 1000.0 / span),
+            decode_per_user: (span > 0.0).then(|| decoded * 1000.0 / span),
             input: input.map(|tokens| tokens / seconds),
             total: input.map(|tokens| (tokens + output) / seconds),
             requests: Some(ok.len() as f64 / seconds),
@@ -134,17 +155,21 @@ impl Rates {
     }
 }
 
-fn add(sum: (f64, u64), one: (f64, u64)) -> (f64, u64) {
-    (sum.0 + one.0, sum.1 + one.1)
+fn add(sum: (f64, f64), one: (f64, u64)) -> (f64, f64) {
+    (sum.0 + one.0, sum.1 + one.1 as f64)
 }
 
 /// From the first sending to the last generated token of a request that counts; `None` without one.
 pub(super) fn duration_s(measured: &Measured) -> Option<f64> {
+    window(measured).map(|(first, last)| (last - first) as f64 / 1e9)
+}
+
+/// The two moments that a step's rates lie between; `None` where nothing lies there.
+fn window(measured: &Measured) -> Option<(Nanos, Nanos)> {
     let first = measured.timelines.iter().filter_map(|timeline| timeline.sent).min()?;
     let ok = measured.timelines.iter().filter(|timeline| timeline.is_ok());
     let last = ok.filter_map(|timeline| timeline.chunks.last()).map(|chunk| chunk.at).max()?;
-    let span = last.checked_sub(first).filter(|span| *span > 0)?;
-    Some(span as f64 / 1e9)
+    (last > first).then_some((first, last))
 }
 
 /// The span in which as many requests as asked for were in flight: from the first moment to the last.

@@ -43,6 +43,7 @@ pub(crate) fn step(arrival: Arrival) -> Step {
             cold_prefix: false,
             seed: 0,
             lengths: Default::default(),
+            special: Default::default(),
         },
         load: Load { arrival, requests: None, duration_s: None, warmup: None },
         goodput: None,

@@ -21,8 +21,10 @@ pub enum TextFault {
     Repeats,
 }
 
-/// How much of a text is looked at: its end.
+/// How much of a text is looked at for a loop: its end.
 pub const LOOKED_AT_BYTES: usize = 4096;
+/// A text is kept whole until it is looked at, up to this length; of a longer one, its end.
+pub const KEPT_BYTES: usize = 64 << 10;
 /// A loop covers at least so many bytes,
 const LOOP_BYTES: usize = 150;
 /// and goes round at least so often where a limit cut it off,
@@ -34,11 +36,13 @@ const READABLE_RATIO: f64 = 0.4;
 /// where there are so many.
 const READABLE_OF: usize = 40;
 
-/// The end of a text that comes in pieces: enough to look at, however long the whole is.
-#[derive(Clone, Debug, Default)]
+/// A text that comes in pieces: all of it, or of a long one its end, which is enough to look at.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tail {
     text: String,
-    /// Whether U+FFFD stood in what was dropped.
+    /// Whether its beginning was dropped,
+    dropped: bool,
+    /// and U+FFFD stood in that.
     undecodable: bool,
 }
 
@@ -46,7 +50,8 @@ impl Tail {
     /// Takes the next piece.
     pub fn push(&mut self, piece: &str) {
         self.text.push_str(piece);
-        if self.text.len() > 2 * LOOKED_AT_BYTES {
+        if self.text.len() > KEPT_BYTES {
+            self.dropped = true;
             let mut from = self.text.len() - LOOKED_AT_BYTES;
             while !self.text.is_char_boundary(from) {
                 from += 1;
@@ -56,19 +61,27 @@ impl Tail {
         }
     }
 
-    /// The end. What was dropped of it and could not be decoded stands before it as one U+FFFD.
+    /// Whether nothing was dropped of it.
+    pub fn is_whole(&self) -> bool {
+        !self.dropped
+    }
+
+    /// The text. What was dropped of it and could not be decoded stands before it as one U+FFFD.
     pub fn into_text(self) -> String {
         if self.undecodable { format!("\u{fffd}{}", self.text) } else { self.text }
     }
 }
 
 impl Timeline {
-    /// Notes what is wrong with its text, and lets go of what was kept of it for that alone.
+    /// Notes what is wrong with its text. What was kept of it for that alone goes on as its `whole_text`, if it is that.
     pub fn look_at_text(&mut self) {
         let cut = self.finish_reason.as_deref() == Some("length");
-        let tail = self.tail.take();
+        let whole = self.tail.as_ref().is_none_or(Tail::is_whole);
+        let tail = self.tail.take().map(Tail::into_text);
         let texts = [tail.as_deref(), self.reasoning_text.as_deref(), self.text.as_deref()];
         self.text_fault = texts.into_iter().flatten().find_map(|text| fault(text, cut));
+        let kept = || Some([self.reasoning_text.as_deref().unwrap_or_default(), self.text.as_deref()?].concat());
+        self.whole_text = tail.or_else(kept).filter(|_| whole);
     }
 }
 
@@ -192,20 +205,28 @@ mod tests {
     fn of_a_long_text_the_end_is_kept_and_what_went_before_is_not_forgotten() {
         let mut tail = Tail::default();
         tail.push("bad \u{fffd} text");
-        for n in 0..10_000 {
+        for n in 0..20_000 {
             tail.push(&format!(" wörd{n}"));
         }
         let text = tail.into_text();
-        assert!(text.ends_with(" wörd9999") && text.len() <= 2 * LOOKED_AT_BYTES + 16, "{}", text.len());
+        assert!(text.ends_with(" wörd19999") && text.len() <= KEPT_BYTES + 16, "{}", text.len());
         assert_eq!(fault(&text, true), Some(TextFault::Undecodable));
+        let mut short = Tail::default();
+        short.push(&"no ".repeat(100));
         let mut looked =
-            Timeline { finish_reason: Some("length".to_owned()), tail: Some("no ".repeat(100)), ..Timeline::default() };
+            Timeline { finish_reason: Some("length".to_owned()), tail: Some(short), ..Timeline::default() };
         looked.look_at_text();
         assert_eq!((looked.text_fault, looked.tail, looked.text), (Some(TextFault::Repeats), None, None));
+        assert_eq!(looked.whole_text, Some("no ".repeat(100)));
+        let mut long = Tail::default();
+        long.push(&"a word ".repeat(KEPT_BYTES / 7 + 1));
+        let mut looked = Timeline { tail: Some(long), ..Timeline::default() };
+        looked.look_at_text();
+        assert_eq!(looked.whole_text, None, "its beginning is gone");
         let mut kept = Timeline { text: Some("bad \u{fffd} text".to_owned()), ..Timeline::default() };
         kept.look_at_text();
         assert_eq!(kept.text_fault, Some(TextFault::Undecodable));
-        assert!(kept.text.is_some());
+        assert_eq!(kept.whole_text, kept.text);
     }
 
     #[test]

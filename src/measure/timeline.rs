@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::TextFault;
+use super::text::Tail;
 use crate::clock::Nanos;
 
 /// One request, from the moment it was due to the end of its answer. Moments are on the load's clock.
@@ -50,8 +51,13 @@ pub struct Timeline {
     pub text: Option<String>,
     /// Reasoning text, when kept.
     pub reasoning_text: Option<String>,
-    /// The end of its text, until that is looked at, where the text is not kept.
-    pub tail: Option<String>,
+    /// Its text, or the end of a long one, until that is looked at, where the text is not kept.
+    pub tail: Option<Tail>,
+    /// All text that it generated, in the order in which it came, until the tokens of it are counted again. `None` where
+    /// they will not be.
+    pub whole_text: Option<String>,
+    /// The tokens of its text by the server's own tokenizer, where they were counted again.
+    pub retokenized: Option<u64>,
     /// What is wrong with its text, once that was looked at.
     pub text_fault: Option<TextFault>,
 }

@@ -3,6 +3,7 @@
 mod answers;
 mod server;
 pub mod table;
+mod tokenizer;
 
 use std::collections::BTreeMap;
 
@@ -206,6 +207,13 @@ fn about_tokens(measured: &Measured, ok: u64) -> Vec<Warning> {
     if by_chunks > 0 {
         let text = format!(
             "{by_chunks} of {ok} answers came without a count of tokens: chunks were counted, which is an estimate"
+        );
+        warnings.push(Warning::new("tokens_estimated", text));
+    }
+    let by_texts = sources(measured).get("tokenizer").copied().unwrap_or(0);
+    if by_texts > 0 {
+        let text = format!(
+            "{by_texts} of {ok} answers came without a count of tokens: their texts were counted by the server's own tokenizer, which is an estimate"
         );
         warnings.push(Warning::new("tokens_estimated", text));
     }

@@ -98,8 +98,11 @@ fn wish(profile: &Profile, made: bool) -> Wish {
         // A simulated engine touches no device; made ones are there to be leased.
         EngineKind::Sim if !made || parallel.tensor.is_none() => Wish::None,
         EngineKind::Llamacpp if profile.memory.gpu_layers == Some(0) => Wish::None,
+        EngineKind::Llamacpp if count > 1 && !names_devices(profile) => Wish::Count(count),
         EngineKind::Llamacpp => devices_of_llamacpp(profile),
         EngineKind::Command => Wish::All,
+        // Of an engine that only a folder describes it is not known what it takes when it is not told.
+        EngineKind::Other(_) if profile.parallel.is_default() => Wish::All,
         EngineKind::Sglang => match number(profile, "base-gpu-id") {
             Some(first) => {
                 let step = number(profile, "gpu-id-step").unwrap_or(1).max(1);
@@ -107,8 +110,12 @@ fn wish(profile: &Profile, made: bool) -> Wish {
             }
             None => Wish::Count(count.max(1)),
         },
-        EngineKind::Sim | EngineKind::Vllm | EngineKind::Trtllm => Wish::Count(count.max(1)),
+        EngineKind::Sim | EngineKind::Vllm | EngineKind::Trtllm | EngineKind::Other(_) => Wish::Count(count.max(1)),
     }
+}
+
+fn names_devices(profile: &Profile) -> bool {
+    ["device", "dev"].iter().any(|flag| profile.flags.contains_key(*flag))
 }
 
 /// `--device CUDA0,CUDA2`; without it, it spreads over all that it sees.

@@ -2,9 +2,11 @@
 
 use std::path::Path;
 
+use super::flags::Asked;
 use super::install::{self, CpuFeatures, Environment, Step};
+use super::stage::{self, Staged};
 use super::{PreflightError, container, executable, gpus, model, port, version};
-use crate::engine::{self, EngineFacts, Requirement, Version};
+use crate::engine::{self, EngineFacts, FlagList, Requirement, Version};
 use crate::event::{Emit, EmitError, Event, Scope};
 use crate::launch::WorkFolder;
 use crate::profile::{EngineKind, Profile, Via};
@@ -20,10 +22,14 @@ pub struct Found {
     pub executable: Option<String>,
     /// The engine's version; `unknown` where nothing tells.
     pub version: Version,
+    /// The flags of this build; `None` where it was not asked, or does not say.
+    pub flags: Option<FlagList>,
     /// Where the model is; `None` for one that the engine itself looks up.
     pub model: Option<std::path::PathBuf>,
     /// The image, where the server is started in a container.
     pub image: Option<Image>,
+    /// What the server loads, and where it is.
+    pub staged: Vec<Staged>,
 }
 
 /// Looks at all that a launch needs and chooses the port.
@@ -62,7 +68,7 @@ impl Found {
     pub fn at(self, port: u16, devices: Vec<String>) -> Facts {
         Facts {
             version: self.version,
-            flags: None,
+            flags: self.flags,
             port,
             gpus: Vec::new(),
             devices,
@@ -83,11 +89,11 @@ pub async fn look_without_port(
 ) -> Result<Found, PreflightError> {
     let teller = Teller(emit);
     if let Via::Docker { image, .. } = &profile.launch.via {
-        return container::look(profile, engine, image, &teller).await;
+        return container::look(profile, engine, image, envs, &teller).await;
     }
-    let environment = match &profile.engine.install {
+    let environment = match &crate::render::installable(profile) {
         Some(install) => {
-            let made = ensure(install, profile.engine.kind, envs, &teller).await;
+            let made = ensure(install, &profile.engine.patches, profile.engine.kind, envs, &teller).await;
             Some(teller.check("installed", made, installed_text)?)
         }
         None => None,
@@ -111,12 +117,54 @@ pub async fn look_without_port(
     if let Some(doubt) = doubt {
         teller.warn(doubt)?;
     }
+    let flags = match &executable {
+        Some(program) if !engine.flags.help.is_empty() => {
+            let command = std::iter::once(program).chain(&engine.flags.help).cloned().collect();
+            ask_flags(&Asked { command, program, version: &version }, envs, &teller).await?
+        }
+        _ => None,
+    };
+    stray(engine, &teller)?;
     let model = model::find(profile, environment.as_ref().map(|environment| environment.path.as_path()), engine.model);
     let model = teller.check("model", model, |found| match found {
         Some(path) => path.display().to_string(),
         None => format!("{}, looked up by the engine", profile.model.path),
     })?;
-    Ok(Found { environment, executable, version, model, image: None })
+    let found = Found { environment, executable, version, flags, model, image: None, staged: Vec::new() };
+    let staged = stage::stage(profile, &found, engine.model, &teller).await?;
+    Ok(Found { staged, ..found })
+}
+
+/// The flags of a build, kept beside the environments. One that does not say them is launched all the same.
+pub(super) async fn ask_flags(
+    asked: &Asked<'_>,
+    envs: &Path,
+    teller: &Teller<'_>,
+) -> Result<Option<FlagList>, PreflightError> {
+    let folder = envs.with_file_name("flags");
+    if !asked.is_kept(&folder) {
+        teller.0.emit(Scope::Run, Event::installing("asking the engine for its flags"))?;
+    }
+    match asked.flags(&folder).await {
+        Ok(list) => Ok(Some(list)),
+        Err(why) => {
+            let text = format!("the flags are not held against this build: {why}");
+            teller.warn(Warning::new("flags_not_checked", text))?;
+            Ok(None)
+        }
+    }
+}
+
+/// Warns of variables that somebody left in the environment and that the server would inherit.
+fn stray(engine: &EngineFacts, teller: &Teller<'_>) -> Result<(), PreflightError> {
+    let mut names: Vec<String> = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok()).collect();
+    names.sort();
+    for (name, stray) in names.iter().filter_map(|name| Some((name, engine.stray.iter().find(|stray| stray.is(name))?)))
+    {
+        let text = format!("`{name}` is set where orch was started, and the server inherits it: {}", stray.say);
+        teller.warn(Warning::new("stray_environment", text))?;
+    }
+    Ok(())
 }
 
 /// The version that a simulated engine says: the scenario's, else the first that its engine was held against and the
@@ -133,22 +181,28 @@ fn simulated(profile: &Profile, engine: &EngineFacts) -> Option<Version> {
 
 async fn ensure(
     install: &crate::profile::Install,
+    patches: &[std::path::PathBuf],
     kind: EngineKind,
     envs: &Path,
     teller: &Teller<'_>,
 ) -> Result<Environment, PreflightError> {
     let features = CpuFeatures::read()?;
     let mut told = |step| match step {
-        Step::Sign(what) => teller.0.emit(Scope::Run, Event::SignOfLife { what }),
+        Step::Sign(what) => teller.0.emit(Scope::Run, Event::installing(what)),
         Step::Warning(warning) => teller.warn(warning),
     };
     let launchers = |name: &str| engine::file(kind, name, &engine::default_folders());
-    Ok(install::ensure(install, envs, &features, &launchers, &mut told).await?)
+    let patches = install::Patch::read(patches)?;
+    Ok(install::ensure(install, &patches, envs, &features, &launchers, &mut told).await?)
 }
 
 fn installed_text(environment: &Environment) -> String {
     let made = if environment.made { "" } else { ", as before" };
-    format!("{}{made}", environment.packages.join(", "))
+    let patches = match environment.patches.as_slice() {
+        [] => String::new(),
+        patches => format!(", patched by {}", patches.join(", ")),
+    };
+    format!("{}{patches}{made}", environment.packages.join(", "))
 }
 
 /// Tells the journal what was looked at.

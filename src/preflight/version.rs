@@ -12,8 +12,8 @@ use crate::engine::{Requirement, Version, VersionProbe};
 use crate::profile::Profile;
 use crate::render::Warning;
 
-/// How long a program may take to say its version.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a program may take to say its version. vLLM was seen to import for three quarters of a minute first.
+pub(super) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// The version that the installed variant names; else what the program says; else an exact pin of the profile, which is
 /// believed with a warning. What the program says comes before the pin, since a record must name what ran.

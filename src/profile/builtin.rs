@@ -9,7 +9,10 @@ use super::model::Prompt;
 const FILES: &[(&str, &str)] = &[
     ("sim-capped.yaml", include_str!("../../profiles/sim-capped.yaml")),
     ("sim-demo.yaml", include_str!("../../profiles/sim-demo.yaml")),
+    ("sim-mtp1.yaml", include_str!("../../profiles/sim-mtp1.yaml")),
     ("sim-oom.yaml", include_str!("../../profiles/sim-oom.yaml")),
+    ("sim-quick.yaml", include_str!("../../profiles/sim-quick.yaml")),
+    ("sweeps/sim-cap.yaml", include_str!("../../profiles/sweeps/sim-cap.yaml")),
     ("workloads/chat.yaml", include_str!("../../profiles/workloads/chat.yaml")),
     ("workloads/chat-mix.yaml", include_str!("../../profiles/workloads/chat-mix.yaml")),
     ("workloads/chat-short.yaml", include_str!("../../profiles/workloads/chat-short.yaml")),

@@ -82,6 +82,7 @@ impl Checker<'_> {
                 Some(_) if matches!(other, Shape::Struct(_)) => self.word(words, node),
                 _ => self.value(other, node),
             },
+            Shape::Kind => self.kind(node),
             Shape::Switch => self.switch(node),
             Shape::Whole(min, max) => self.whole(*min, *max, node),
             Shape::Positive => self.number(false, node),

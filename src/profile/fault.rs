@@ -87,6 +87,11 @@ impl ProfileError {
         Self::of("scenario", asked, sources, faults)
     }
 
+    /// The same for a sweep.
+    pub(crate) fn of_sweep(asked: &str, sources: &Sources, faults: Vec<Fault>) -> Self {
+        Self::of("sweep", asked, sources, faults)
+    }
+
     fn of(what: &'static str, asked: &str, sources: &Sources, mut faults: Vec<Fault>) -> Self {
         // A fault in the profile's own file and one in a layer of it both come out of a merged tree; people read by file.
         faults.sort_by_key(|fault| fault.place.as_ref().map(|(place, _)| (place.source, place.start)));

@@ -42,6 +42,15 @@ impl Found {
         }
     }
 
+    /// The file's name without its ending.
+    pub(crate) fn stem(&self) -> String {
+        let path = match self {
+            Found::File(path) => path.as_path(),
+            Found::BuiltIn(path) => Path::new(path),
+        };
+        path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned())
+    }
+
     pub(crate) fn read(&self) -> Result<String, Fault> {
         match self {
             Found::File(path) => read::text(path, MAX_FILE_BYTES),
@@ -111,6 +120,26 @@ pub(crate) fn workload(name: &str, from: Option<&Path>, folders: &[PathBuf]) -> 
     builtin::file(&path).is_some().then_some(Found::BuiltIn(path))
 }
 
+/// Finds a sweep by name or path.
+pub(crate) fn sweep(asked: &str, folders: &[PathBuf]) -> Result<Found, Fault> {
+    if looks_like_a_path(asked) {
+        return profile(asked, folders);
+    }
+    if let Some(path) = folders.iter().find_map(|folder| existing(&folder.join("sweeps").join(asked))) {
+        return Ok(Found::File(path));
+    }
+    let path = format!("sweeps/{asked}.yaml");
+    if builtin::file(&path).is_some() {
+        return Ok(Found::BuiltIn(path));
+    }
+    let known = names(folders, "sweeps");
+    let fault = Fault::new("not_found", format!("there is no sweep `{asked}` in `sweeps/` of {}", places(folders)));
+    Err(match nearest(asked, &known) {
+        Some(near) => fault.help(format!("did you mean `{near}`?")),
+        None => fault.help("give a name from there, or the path of a file"),
+    })
+}
+
 /// Names of the profiles (or workloads) that could be meant.
 pub(crate) fn names(folders: &[PathBuf], below: &str) -> Vec<String> {
     let mut names: Vec<String> = builtin::names(below).map(str::to_owned).collect();
@@ -167,7 +196,7 @@ fn looks_like_a_path(word: &str) -> bool {
 }
 
 /// The path, or the path with `.yaml` after it, whichever is there.
-fn existing(path: &Path) -> Option<PathBuf> {
+pub(crate) fn existing(path: &Path) -> Option<PathBuf> {
     if path.is_file() || has_yaml_ending(path) && path.exists() {
         return Some(path.to_owned());
     }

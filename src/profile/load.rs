@@ -12,7 +12,7 @@ use super::fields::PROFILE;
 use super::find::{self, Found};
 use super::layers::{Layer, Reader};
 use super::merge;
-use super::model::{Profile, Prompt};
+use super::model::Profile;
 use super::places::Places;
 use super::rules::{self, Lineage};
 use super::scenario;
@@ -20,7 +20,7 @@ use super::set;
 use super::short;
 use super::source::Sources;
 use super::tree::{Entry, Map, Node, Value};
-use super::workload::Folder;
+use super::workload::{Content, Folder};
 
 /// What to load.
 pub struct Request<'a> {
@@ -95,7 +95,7 @@ fn read(request: &Request<'_>, sources: &mut Sources, faults: &mut Vec<Fault>) -
     short::write_out_expanded(&mut root);
     lineage.fill(|text| expand::fill(text, &names));
     give_simulated_model(&mut root);
-    let texts = {
+    let contents = {
         let mut folder = Folder::new(request.folders, &names, sources, faults);
         folder.find_files(&mut root);
         folder.fold(&mut root)
@@ -112,7 +112,7 @@ fn read(request: &Request<'_>, sources: &mut Sources, faults: &mut Vec<Fault>) -
     if !faults.is_empty() {
         return None;
     }
-    match decode(json?, &found, texts) {
+    match decode(json?, &found, contents) {
         Ok(profile) => {
             let yaml = write(&profile).map_err(|error| faults.push(own_fault(&error))).ok()?;
             Some(Read { profile, yaml, layers: files, root })
@@ -178,7 +178,7 @@ fn give_simulated_model(root: &mut Node) {
     map.entries.insert("model".to_owned(), Entry { key: place, node: Node { value: Value::Map(path), place } });
 }
 
-fn decode(mut json: Json, found: &Found, texts: BTreeMap<String, Vec<Prompt>>) -> Result<Profile, serde_json::Error> {
+fn decode(mut json: Json, found: &Found, contents: BTreeMap<String, Content>) -> Result<Profile, serde_json::Error> {
     if let Some(map) = json.as_object_mut() {
         let name = map.get("name").and_then(Json::as_str).map_or_else(|| name_of(found), str::to_owned);
         map.entry("series").or_insert_with(|| json!(name));
@@ -192,9 +192,12 @@ fn decode(mut json: Json, found: &Found, texts: BTreeMap<String, Vec<Prompt>>) -
         }
     }
     let mut profile: Profile = serde_json::from_value(json)?;
-    for (name, texts) in texts {
+    for (name, Content { prompts, trace }) in contents {
         if let Some(bench) = profile.bench.get_mut(&name) {
-            bench.inline.texts = texts;
+            bench.inline.texts = prompts;
+            if let Some(keys) = &mut bench.trace {
+                keys.rows = trace;
+            }
         }
     }
     Ok(profile)

@@ -9,7 +9,7 @@ const PARTS: &[&str] = &["mean", "p50", "p90", "p95", "p99", "max"];
 
 /// Settings that a server reports as in effect, beside those that a profile sets.
 const EFFECTIVE: &[&str] =
-    &["kv_tokens", "kv_bytes", "requests_that_fit", "largest_graph_batch", "draft_active", "slots", "version"];
+    &["kv_tokens", "kv_bytes", "requests_that_fit", "largest_graph_batch", "speculative.active", "slots", "version"];
 
 /// Why a key names nothing that can be judged.
 #[derive(Debug, PartialEq)]

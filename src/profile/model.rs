@@ -10,6 +10,7 @@ use std::time::Duration;
 use indexmap::IndexMap;
 use serde::{Deserialize, Serialize};
 
+use super::EngineKind;
 use crate::units::{self, Tolerance};
 
 /// A launchable, measurable configuration of a server.
@@ -92,39 +93,6 @@ pub struct Profile {
     /// Known answers to check the server with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quality: Option<Quality>,
-}
-
-/// The engines whose kind `orch check` knows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum EngineKind {
-    Sglang,
-    Vllm,
-    Llamacpp,
-    Trtllm,
-    Command,
-    Sim,
-}
-
-impl EngineKind {
-    /// The word for it in profiles, which is also the name of its folder under `templates/`.
-    pub fn word(self) -> &'static str {
-        match self {
-            EngineKind::Sglang => "sglang",
-            EngineKind::Vllm => "vllm",
-            EngineKind::Llamacpp => "llamacpp",
-            EngineKind::Trtllm => "trtllm",
-            EngineKind::Command => "command",
-            EngineKind::Sim => "sim",
-        }
-    }
-}
-
-impl std::fmt::Display for EngineKind {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.word())
-    }
 }
 
 /// Which engine.
@@ -425,6 +393,21 @@ pub struct Bench {
     /// `poisson`, `constant` or `gamma`, with `rate`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arrival: Option<String>,
+    /// With `gamma`: the shape of the gaps, as vLLM's `--burstiness`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burstiness: Option<f64>,
+    /// Rates that change with time.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<StageKeys>,
+    /// Several requests at once, again and again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bursts: Option<Bursts>,
+    /// Requests as somebody recorded them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<TraceKeys>,
+    /// A search for the highest load.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub search: Option<SearchKeys>,
     /// How many requests are measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requests: Option<u64>,
@@ -447,6 +430,74 @@ pub struct Bench {
     /// Requests sent before, at the same load, and not counted; absent is the step's own choice.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub warmup: Option<u64>,
+}
+
+/// A stretch of time at a rate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct StageKeys {
+    /// Requests per second.
+    pub rate: StageRate,
+    /// How long it lasts.
+    #[serde(serialize_with = "units::write_duration", deserialize_with = "units::read_duration")]
+    pub duration: Duration,
+}
+
+/// The rate of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+#[expect(missing_docs, reason = "as in the profile")]
+pub enum StageRate {
+    Steady(f64),
+    Ramp { from: f64, to: f64 },
+}
+
+/// Several requests at once, again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Bursts {
+    /// How many at once.
+    pub requests: u32,
+    /// From one burst to the next.
+    #[serde(serialize_with = "units::write_duration", deserialize_with = "units::read_duration")]
+    pub every: Duration,
+}
+
+/// Requests as somebody recorded them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct TraceKeys {
+    /// The file.
+    pub file: PathBuf,
+    /// So many times as fast as recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub speed: Option<f64>,
+    /// How many tokens a block of `hash_ids` has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub block_tokens: Option<u64>,
+    /// What was recorded, read when the profile was loaded.
+    #[serde(skip)]
+    pub rows: Vec<super::TraceRow>,
+}
+
+/// A search for the highest load under which enough requests meet the limits of `goodput`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SearchKeys {
+    /// Between these numbers of requests in flight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<Bounds>,
+    /// Between these rates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rate: Option<Bounds>,
+    /// The share of requests that must meet every limit.
+    pub share: f64,
+    /// How near the answer must be.
+    pub within: f64,
+}
+
+/// The ends of what is searched.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct Bounds {
+    pub from: f64,
+    pub to: f64,
 }
 
 /// The keys of a workload, each of which may be absent where it is inline or a layer.
@@ -479,9 +530,12 @@ pub struct WorkloadKeys {
     /// Seed of everything that is drawn.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub seed: Option<u64>,
-    /// Which endpoint: `chat` (default) or `completions`.
+    /// Which endpoint: `chat` (default), `completions`, `responses`, `generate` or `completion`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub api: Option<String>,
+    /// Whether answers come as a stream.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stream: Option<bool>,
 }
 
 /// A prompt.
@@ -490,6 +544,9 @@ pub struct WorkloadKeys {
 pub struct Prompt {
     pub id: String,
     pub text: String,
+    /// What the same person said after the answers, where a whole conversation was recorded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub then: Vec<String>,
 }
 
 /// A length in tokens.

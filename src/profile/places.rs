@@ -53,14 +53,14 @@ impl Loaded {
 
 /// Where a key stands.
 #[derive(Debug, PartialEq)]
-struct Spot<'k> {
-    place: Place,
+pub(super) struct Spot<'k> {
+    pub(super) place: Place,
     /// What of the key is not there, so that the place is the one of what is around it.
     missing: Option<&'k str>,
 }
 
 /// The innermost place that a tree has on the way to a key.
-fn find<'k>(root: &Node, key: &'k str) -> Option<Spot<'k>> {
+pub(super) fn find<'k>(root: &Node, key: &'k str) -> Option<Spot<'k>> {
     let (mut node, mut rest) = (root, key);
     let mut place = None;
     while !rest.is_empty() {

@@ -136,8 +136,38 @@ fn syntax_fault(sources: &Sources, source: SourceId, text: &str, offset: usize, 
         Some(line) if said.contains("flow") && line.contains("${") => {
             fault.help("inside `{…}` and `[…]`, put a value with `${NAME}` in quotes: \"${NAME}\"")
         }
-        _ => fault,
+        _ if said == SECOND_DOCUMENT => {
+            fault.help("take the line `---` out, or put what follows into a file of its own")
+        }
+        _ => match left_open(text, line) {
+            Some((number, bracket)) => fault.help(format!("line {number} opens `{bracket}` and does not close it")),
+            None => fault,
+        },
     }
+}
+
+/// The last line before one (from 1) that opens a bracket without closing it: readers stumble over what comes after.
+/// Brackets in quotes and comments open nothing.
+fn left_open(text: &str, before: usize) -> Option<(usize, char)> {
+    let mut open: Vec<(usize, char)> = Vec::new();
+    for (number, line) in text.lines().enumerate().take(before.saturating_sub(1)) {
+        let (mut quote, mut last) = (None, ' ');
+        for letter in line.chars() {
+            match (quote, letter) {
+                (Some(known), _) if known == letter => quote = None,
+                (Some(_), _) => {}
+                (None, '"' | '\'') => quote = Some(letter),
+                (None, '#') if last.is_whitespace() => break,
+                (None, '[' | '{') => open.push((number + 1, letter)),
+                (None, ']' | '}') => {
+                    open.pop();
+                }
+                _ => {}
+            }
+            last = letter;
+        }
+    }
+    open.pop()
 }
 
 /// Where the reader stumbled; it knows bytes for values only, else line and column.
@@ -179,11 +209,13 @@ fn breach_text(breach: &serde_yaml::budget::BudgetBreach) -> String {
     }
 }
 
+const SECOND_DOCUMENT: &str = "a second document begins (`---`), and one file holds one";
+
 /// The reader's words, without the position that the drawing shows anyway.
 fn syntax_text(error: &serde_yaml::Error) -> String {
     match error {
         serde_yaml::Error::MultipleDocuments { .. } => {
-            return "a second document begins (`---`), and one file holds one".to_owned();
+            return SECOND_DOCUMENT.to_owned();
         }
         serde_yaml::Error::NullIntoString { .. } => return "a key is empty".to_owned(),
         serde_yaml::Error::Unexpected { expected: "string scalar", .. } => {

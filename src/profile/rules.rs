@@ -26,7 +26,7 @@ impl Lineage {
     pub(crate) fn fill(&mut self, fill: impl Fn(&str) -> String) {
         for kind in self.kinds.values_mut() {
             let filled = fill(kind);
-            let end = filled.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(filled.len());
+            let end = filled.find(|c: char| c.is_whitespace() || "=<>!~".contains(c)).unwrap_or(filled.len());
             *kind = filled[..end].to_owned();
         }
     }
@@ -161,6 +161,26 @@ impl<'a> Rules<'a> {
                     );
                 }
             }
+        }
+        if let Some(place) = self.key_place(&["engine", "patches"])
+            && self.root.at(&["engine", "install"]).is_none()
+        {
+            self.contradiction(
+                "`engine.patches` without `engine.install`: only an environment that orch made is patched",
+                place,
+                "patches nothing",
+                "add the engine's packages under `engine.install`; what others installed is never changed",
+            );
+        }
+        if let (Some(place), Some(_)) =
+            (self.key_place(&["engine", "patches"]), self.root.at(&["launch", "via", "docker"]))
+        {
+            self.contradiction(
+                "`engine.patches` with `launch.via.docker`: an image is left as it is",
+                place,
+                "patches nothing",
+                "build an image with the change, or start the server as a process",
+            );
         }
         if kind != "sim" {
             for key in ["as", "scenario"] {

@@ -88,6 +88,11 @@ pub(super) fn inline(root: &mut Node, names: &Names<'_>, sources: &mut Sources, 
     }
 }
 
+/// The kinds of failure that a log can tell, without `unknown`.
+pub fn failure_kinds() -> &'static [&'static str] {
+    super::fields::FAILURES
+}
+
 /// The words for what may go wrong with a request.
 #[cfg(test)]
 pub(crate) fn fault_kinds() -> &'static [&'static str] {

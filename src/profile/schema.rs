@@ -75,6 +75,8 @@ fn value(shape: &Shape) -> Json {
     match shape {
         Shape::Text(rule) => text(*rule),
         Shape::Word(words) => or_expanded(json!({"enum": words})),
+        // Those of the folder that the schema is printed in.
+        Shape::Kind => or_expanded(json!({"enum": super::kinds::known(&crate::engine::default_folders())})),
         Shape::WordOr(words, other) => json!({"anyOf": [{"enum": words}, value(other)]}),
         // `on` and its kin are booleans to some readers and words to others.
         Shape::Switch => or_expanded(json!({"anyOf": [

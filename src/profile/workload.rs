@@ -1,9 +1,7 @@
 //! Workloads folded into the measurements that use them, and the prompts and other files that a profile names.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::path::{Path, PathBuf};
-
-use serde_json::Value as Json;
+use std::path::PathBuf;
 
 use super::builtin;
 use super::check;
@@ -14,12 +12,18 @@ use super::find::{self, Found};
 use super::merge;
 use super::model::Prompt;
 use super::nearest::nearest;
+use super::prompts;
 use super::read;
 use super::source::{Place, Sources};
+use super::trace::{self, TraceRow};
 use super::tree::{Map, Node, Value};
 
-/// The largest file of prompts that is read.
-const MAX_PROMPTS_BYTES: u64 = 256 << 20;
+/// What a measurement sends, beside its keys.
+#[derive(Debug, Default)]
+pub(crate) struct Content {
+    pub(crate) prompts: Vec<Prompt>,
+    pub(crate) trace: Vec<TraceRow>,
+}
 
 /// Reads what the measurements of a profile refer to.
 pub(crate) struct Folder<'a> {
@@ -41,18 +45,36 @@ impl<'a> Folder<'a> {
         Folder { folders, names, sources, faults, read: HashMap::new() }
     }
 
-    /// Folds named workloads into `bench` and reads the prompts. The result has the texts by measurement.
-    pub(crate) fn fold(&mut self, root: &mut Node) -> BTreeMap<String, Vec<Prompt>> {
-        let mut texts = BTreeMap::new();
+    /// Folds named workloads into `bench` and reads prompts and traces. The result has them by measurement.
+    pub(crate) fn fold(&mut self, root: &mut Node) -> BTreeMap<String, Content> {
+        let mut contents = BTreeMap::new();
         let bench = root.as_map_mut().and_then(|map| map.entries.get_mut("bench"));
-        let Some(Value::Map(bench)) = bench.map(|entry| &mut entry.node.value) else { return texts };
+        let Some(Value::Map(bench)) = bench.map(|entry| &mut entry.node.value) else { return contents };
         for (name, entry) in &mut bench.entries {
             // What is no map is told when the tree is held against the field table.
             let Some(keys) = entry.node.as_map_mut() else { continue };
             self.fold_one(keys);
-            texts.insert(name.clone(), self.prompts(keys));
+            let content = Content { prompts: self.prompts(keys), trace: self.trace(keys) };
+            contents.insert(name.clone(), content);
         }
-        texts
+        contents
+    }
+
+    /// The requests of a measurement's trace.
+    fn trace(&mut self, keys: &mut Map) -> Vec<TraceRow> {
+        let Some(entry) = keys.entries.get_mut("trace") else { return Vec::new() };
+        let Some(file) = entry.node.as_map_mut().and_then(|map| map.entries.get_mut("file")) else { return Vec::new() };
+        let place = file.node.place;
+        let Value::Scalar(scalar) = &mut file.node.value else { return Vec::new() };
+        if scalar.text.trim().is_empty() {
+            return Vec::new();
+        }
+        let Some(path) = self.companion(&scalar.text, "trace.file", place) else { return Vec::new() };
+        scalar.text = path.display().to_string();
+        trace::read_file(&path).unwrap_or_else(|fault| {
+            self.faults.push(fault.at(place, "this trace"));
+            Vec::new()
+        })
     }
 
     fn fold_one(&mut self, keys: &mut Map) {
@@ -143,7 +165,7 @@ impl<'a> Folder<'a> {
                 }
             } else if let Some(path) = self.companion(&scalar.text, "prompts", place) {
                 scalar.text = path.display().to_string();
-                match prompts_of(&path) {
+                match prompts::read_file(&path) {
                     Ok(prompts) => columns.push(prompts),
                     Err(fault) => self.faults.push(fault.at(place, "these prompts")),
                 }
@@ -192,7 +214,9 @@ impl<'a> Folder<'a> {
         match &found {
             Some(path) if path.is_dir() => {
                 self.faults.push(
-                    Fault::new("not_a_file", format!("`{word}` is a folder, not a file")).at(place, "named here"),
+                    Fault::new("not_a_file", format!("`{word}` is a folder, not a file"))
+                        .at(place, "named here")
+                        .help(format!("name a file, such as `{word}/FILE`")),
                 );
                 None
             }
@@ -239,59 +263,12 @@ fn in_turn(columns: Vec<Vec<Prompt>>) -> Vec<Prompt> {
     }
 }
 
-/// Reads a file of prompts.
-fn prompts_of(path: &Path) -> Result<Vec<Prompt>, Fault> {
-    let text = read::text(path, MAX_PROMPTS_BYTES)?;
-    let stem = path.file_stem().map_or_else(|| "prompt".into(), |stem| stem.to_string_lossy().into_owned());
-    let is_jsonl = path.extension().is_some_and(|ending| ending == "jsonl");
-    let mut prompts = Vec::new();
-    for (number, line) in text.lines().enumerate().map(|(index, line)| (index + 1, line.trim())) {
-        if line.is_empty() {
-            continue;
-        }
-        let own_id = format!("{stem}-{number:03}");
-        let prompt = if is_jsonl {
-            json_prompt(line, own_id).map_err(|why| {
-                Fault::new("bad_prompts", format!("line {number} of `{}` {why}", path.display()))
-                    .help("each line is an object with `text` or `prompt`: {\"id\": \"a1\", \"text\": \"…\"}")
-            })?
-        } else {
-            Prompt { id: own_id, text: line.to_owned() }
-        };
-        prompts.push(prompt);
-    }
-    if prompts.is_empty() {
-        return Err(Fault::new("bad_prompts", format!("`{}` holds no prompts", path.display())));
-    }
-    Ok(prompts)
-}
-
-fn json_prompt(line: &str, own_id: String) -> Result<Prompt, String> {
-    let value: Json = serde_json::from_str(line).map_err(|error| {
-        // The line of a one-line text is always 1, and would be taken for the file's.
-        let words = error.to_string();
-        format!("is not JSON: {}", words.split(" at line ").next().unwrap_or(&words))
-    })?;
-    let text = value.get("text").or_else(|| value.get("prompt")).and_then(Json::as_str);
-    let Some(text) = text else { return Err("has no text under `text` or `prompt`".to_owned()) };
-    if text.trim().is_empty() {
-        return Err("has an empty text".to_owned());
-    }
-    let id = match value.get("id") {
-        Some(Json::String(id)) => id.clone(),
-        Some(Json::Number(id)) => id.to_string(),
-        None => own_id,
-        Some(_) => return Err("has an `id` that is neither a text nor a number".to_owned()),
-    };
-    Ok(Prompt { id, text: text.to_owned() })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn prompt(text: &str) -> Prompt {
-        Prompt { id: text.to_owned(), text: text.to_owned() }
+        Prompt { id: text.to_owned(), text: text.to_owned(), then: Vec::new() }
     }
 
     #[test]
@@ -300,21 +277,5 @@ mod tests {
             vec![vec![prompt("a1"), prompt("a2"), prompt("x")], vec![prompt("b1")], vec![prompt("x"), prompt("c2")]];
         let texts: Vec<_> = in_turn(columns).into_iter().map(|prompt| prompt.text).collect();
         assert_eq!(texts, ["a1", "b1", "x", "a2", "c2"]);
-    }
-
-    #[test]
-    fn a_line_of_prompts_is_an_object_with_a_text() {
-        let read = |line: &str| json_prompt(line, "f-001".to_owned());
-        assert_eq!(read(r#"{"text": "hi"}"#).unwrap(), Prompt { id: "f-001".into(), text: "hi".into() });
-        assert_eq!(read(r#"{"id": 7, "prompt": "hi"}"#).unwrap(), Prompt { id: "7".into(), text: "hi".into() });
-        for (line, why) in [
-            ("{", "is not JSON: EOF while parsing an object"),
-            (r#"{"txt": "hi"}"#, "has no text under `text` or `prompt`"),
-            (r#"{"text": " "}"#, "has an empty text"),
-            (r#"{"text": "a", "id": []}"#, "has an `id` that is neither a text nor a number"),
-            (r#""hi""#, "has no text under `text` or `prompt`"),
-        ] {
-            assert_eq!(read(line).unwrap_err(), why, "{line}");
-        }
     }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
+
 use super::model::{Reason, Record};
 
 /// Records to judge against. One set of them for all steps, or for each step its own.
@@ -11,6 +13,25 @@ pub struct Baseline {
     pub runs: Vec<Record>,
     /// For each step, which of `runs` count. A step that is not here has no baseline.
     pub steps: BTreeMap<String, Result<Vec<usize>, NoBaseline>>,
+    /// Earlier runs of the same keys, oldest first: how much starts vary. None where there is no history.
+    pub earlier: Vec<Earlier>,
+}
+
+/// A step of an earlier run, as the index knows it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Earlier {
+    /// The step.
+    pub step: String,
+    /// The run.
+    pub run: String,
+    /// The start of the server that it measured.
+    pub start: String,
+    /// What ran, as a hash: runs with the same can be expected to measure the same.
+    pub settings: String,
+    /// When it began.
+    pub started_at: Timestamp,
+    /// Its numbers, by metric id, with `.p50` and the like for distributions.
+    pub values: BTreeMap<String, f64>,
 }
 
 /// Why a step has no baseline.
@@ -31,7 +52,7 @@ impl Baseline {
                 }
             }
         }
-        Baseline { runs, steps }
+        Baseline { runs, steps, earlier: Vec::new() }
     }
 
     /// The records that count for `step`, or why there are none.

@@ -4,6 +4,7 @@
 //! The last line for a key is the one that holds. A key names everything that makes results comparable: the series, the
 //! step, its workload and load, the hardware, the host.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -175,9 +176,31 @@ impl Baselines {
         Ok(Baselines { lines })
     }
 
+    /// With the lines of others among one's own, all in the order of their times. Each counts once.
+    pub(super) fn with(mut self, others: Vec<Line>) -> Self {
+        let mut known: BTreeSet<String> = self.lines.iter().map(|line| line.id.clone()).collect();
+        self.lines.extend(others.into_iter().filter(|line| known.insert(line.id.clone())));
+        self.lines.sort_by_key(|line| line.at);
+        self
+    }
+
     /// The line that holds for `key`, if any ever did.
     pub fn current(&self, key: &Key) -> Option<&Line> {
         self.lines.iter().rev().find(|line| line.key.same(key))
+    }
+
+    /// The line that a baseline for `key` goes back to: the first since one was promoted, expired or cleared. Each one that
+    /// is set is held against it, so that small losses do not add up unseen.
+    pub fn anchor(&self, key: &Key) -> Option<&Line> {
+        let mut anchor = None;
+        for line in self.lines.iter().filter(|line| line.key.same(key)) {
+            anchor = match line.action {
+                Action::Set => anchor.or(Some(line)),
+                Action::Promote => Some(line),
+                Action::Expire | Action::Clear => None,
+            };
+        }
+        anchor
     }
 
     /// For every key, the line that holds, oldest first.
@@ -187,7 +210,8 @@ impl Baselines {
     }
 }
 
-fn line(text: &[u8]) -> Result<Line, String> {
+/// Reads a line.
+pub(super) fn line(text: &[u8]) -> Result<Line, String> {
     let line: Line = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     match line.v {
         VERSION => Ok(line),

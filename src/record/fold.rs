@@ -13,8 +13,8 @@ use serde_json::Value;
 use crate::event::{Entry, Event, PlannedStep, Scope};
 use crate::measure::METRICS_VERSION;
 use crate::record::model::{
-    Answers, EngineInfo, Failure, HostInfo, Left, OrchInfo, Reason, Record, RunKind, SCHEMA, StepResult, Verdict,
-    VerdictKind,
+    Answers, AnswersWhen, EngineInfo, Failure, HostInfo, Left, OrchInfo, Reason, Record, RunKind, SCHEMA, StepResult,
+    Verdict, VerdictKind,
 };
 use crate::render::{PlannedEngine, Warning};
 
@@ -191,6 +191,7 @@ fn blank() -> Record {
         warnings: Vec::new(),
         group: None,
         left: None,
+        writer: None,
     }
 }
 
@@ -211,11 +212,14 @@ impl RunState {
         self.planned.iter().filter(|planned| !self.record.steps.iter().any(|step| step.name == planned.name))
     }
 
-    /// The record to judge, before the run has ended: complete if it was ready and every planned step has a result.
+    /// The record to judge, before the run has ended: complete if it was ready, every planned step has a result, and the
+    /// known questions that were asked before them were asked after them too.
     pub fn to_judge(&self) -> Record {
         let proven = self.server.as_ref().is_some_and(|server| server.base_url.is_some());
         let ready = proven || self.record.startup.as_ref().is_some_and(|startup| startup.ready_s.is_some());
-        let complete = (ready || !self.record.steps.is_empty()) && self.undone().next().is_none();
+        let asked = |when| self.record.answers.iter().any(|round| round.when == when);
+        let answered = !asked(AnswersWhen::Before) || asked(AnswersWhen::After);
+        let complete = (ready || !self.record.steps.is_empty()) && self.undone().next().is_none() && answered;
         Record { complete, ..self.record.clone() }
     }
 
@@ -247,8 +251,8 @@ impl RunState {
                 record.provenance.extend(provenance.iter().map(|(key, value)| (key.clone(), value.clone())));
                 self.planned = steps.clone();
             }
-            Event::Preflight { .. } | Event::Change { .. } | Event::SignOfLife { .. } | Event::ProbeAnswered { .. } => {
-            }
+            Event::Preflight { .. } | Event::Change { .. } | Event::ProbeAnswered { .. } => {}
+            Event::SignOfLife { .. } | Event::Stalled { .. } => {}
             // After a resume the same is taken again.
             Event::LeaseTaken { lease } if self.leases.contains(lease) => {}
             Event::LeaseTaken { lease } => self.leases.push(lease.clone()),
@@ -284,7 +288,7 @@ impl RunState {
             | Event::PhaseEnded { .. }
             | Event::Fact { .. }
             | Event::Ready { .. } => self.starting(&entry.scope, &entry.event),
-            Event::FailureSeen { kind, line, line_no, remedy } => {
+            Event::FailureSeen { kind, line, line_no, remedy, wraps: _ } => {
                 let (kind, line, remedy) = (kind.clone(), line.clone(), remedy.clone());
                 self.failures_seen.push(Seen { kind, line, line_no: *line_no, remedy });
             }

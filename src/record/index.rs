@@ -3,20 +3,24 @@
 //!
 //! Where it cannot be kept (a folder that may only be read, a full disk), it is built in memory and the listing says so.
 
+mod numbers;
+mod past;
 mod scan;
 mod sql;
 
 use std::fs;
 
 use jiff::Timestamp;
-use rusqlite::{Connection, ErrorCode, params};
+use rusqlite::{Connection, ErrorCode};
 use serde::Serialize;
 
 use super::RunId;
-use super::baselines::{Key, same_load};
+use super::id::Which;
 use super::model::{Record, RunKind, VerdictKind};
 use super::store::{Store, StoreError};
-use crate::render::Load;
+
+pub(crate) use numbers::{START, of_step as numbers_of};
+pub use past::{Past, PastFilter};
 
 /// Which runs are listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +37,8 @@ pub struct Filter {
     pub engine: Option<String>,
     /// Only what came to its end.
     pub complete: bool,
+    /// Only what was recorded in this folder, and not what came from a team's store.
+    pub own: bool,
     /// At most so many.
     pub limit: Option<u32>,
 }
@@ -76,6 +82,9 @@ pub struct Row {
     pub output_tokens_per_s: Option<f64>,
     /// Why its record cannot be read.
     pub problem: Option<String>,
+    /// `user@host` of whoever recorded it; not there for what was recorded in this folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub writer: Option<String>,
 }
 
 /// A list of runs.
@@ -97,32 +106,46 @@ pub(super) struct Index<'a> {
 impl<'a> Index<'a> {
     /// Opens the index and brings it up to date.
     pub(super) fn open(store: &'a Store) -> Result<Self, StoreError> {
-        let found = store.scan()?;
         let mut notes = Vec::new();
-        if !found.foreign.is_empty() {
-            let names = found.foreign.join(", ");
-            notes.push(format!("not a run, and passed by: {names} in {}", store.folder().join("runs").display()));
-        }
-        let path = store.folder().join("index.sqlite");
+        let path = store.folder().join(FILE);
         // Without a folder there is nothing to index and nowhere to keep it.
+        let updated = |connection| scan::update(store, connection);
         let kept = match store.folder().is_dir() {
-            true => sql::open(&path).and_then(|connection| scan::update(store, connection, &found.ids)),
-            false => sql::memory().and_then(|connection| scan::update(store, connection, &found.ids)),
+            true => sql::open(&path).map_err(StoreError::from).and_then(updated),
+            false => sql::memory().map_err(StoreError::from).and_then(updated),
         };
-        let connection = match kept {
-            Ok(connection) => connection,
-            Err(error) if is_damage(&error) => {
+        let (connection, foreign) = match kept {
+            Ok(kept) => kept,
+            Err(StoreError::Index(error)) if is_damage(&error) => {
                 // Another orch may have it open: it keeps what it opened, and finds the new one the next time.
                 let _ = fs::remove_file(&path);
-                let again = sql::open(&path).and_then(|connection| scan::update(store, connection, &found.ids));
-                match again {
-                    Ok(connection) => connection,
-                    Err(error) => in_memory(store, &found.ids, &error, &mut notes)?,
+                match sql::open(&path).map_err(StoreError::from).and_then(updated) {
+                    Err(StoreError::Index(error)) => in_memory(store, &error, &mut notes)?,
+                    kept => kept?,
                 }
             }
-            Err(error) => in_memory(store, &found.ids, &error, &mut notes)?,
+            Err(StoreError::Index(error)) => in_memory(store, &error, &mut notes)?,
+            Err(error) => return Err(error),
         };
+        if !foreign.is_empty() {
+            let names = foreign.join(", ");
+            notes.push(format!("not a run, and passed by: {names} in {}", store.folder().join("runs").display()));
+        }
         Ok(Index { store, connection, notes })
+    }
+
+    /// Reads every run anew. Returns how many there are.
+    pub(super) fn rebuild(store: &'a Store) -> Result<(u64, Vec<String>), StoreError> {
+        match fs::remove_file(store.folder().join(FILE)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                let path = store.folder().join(FILE);
+                return Err(StoreError::Io { doing: "remove", path, source: error });
+            }
+            _ => {}
+        }
+        let index = Index::open(store)?;
+        let count: i64 = index.connection.query_row("SELECT count(*) FROM runs", [], |row| row.get(0))?;
+        Ok((u64::try_from(count).unwrap_or_default(), index.notes))
     }
 
     /// Runs that fit `filter`, newest first.
@@ -133,7 +156,8 @@ impl<'a> Index<'a> {
             || filter.verdict.is_some()
             || filter.host.is_some()
             || filter.engine.is_some()
-            || filter.complete;
+            || filter.complete
+            || filter.own;
         if only_some {
             let unreadable: u32 = self.connection.query_row(sql::COUNT_PROBLEMS, [], |row| row.get(0))?;
             if unreadable > 0 {
@@ -145,15 +169,31 @@ impl<'a> Index<'a> {
     }
 
     fn rows(&self, filter: &Filter) -> Result<Vec<Row>, StoreError> {
-        let mut statement = self.connection.prepare(sql::LIST)?;
-        let verdict = filter.verdict.map(sql::word);
         // Until a run has ended its record says `failed`, so that a kill leaves a true one; a run that goes on has not.
         let only_failed = filter.verdict == Some(VerdictKind::Failed);
-        let limit = filter.limit.filter(|_| !only_failed).map_or(-1, i64::from);
-        let parameters =
-            params![filter.series, filter.name, verdict, filter.host, filter.engine, filter.complete, limit];
+        let verdict = filter.verdict.and_then(sql::word);
+        let wanted: [(&str, &Option<String>); 5] = [
+            ("series = ?", &filter.series),
+            ("name = ?", &filter.name),
+            ("verdict = ?", &verdict),
+            ("host = ?", &filter.host),
+            ("engine = ?", &filter.engine),
+        ];
+        let given = wanted.iter().filter(|(_, value)| value.is_some());
+        let mut conditions: Vec<&str> = given.clone().map(|(condition, _)| *condition).collect();
+        if filter.complete {
+            conditions.push("complete");
+        }
+        if filter.own {
+            conditions.push("writer IS NULL");
+        }
+        let conditions =
+            if conditions.is_empty() { String::new() } else { format!("WHERE {}", conditions.join(" AND ")) };
+        let mut statement = self.connection.prepare(&format!("{} {conditions} {}", sql::LIST, sql::NEWEST_FIRST))?;
+        let values = rusqlite::params_from_iter(given.filter_map(|(_, value)| value.as_deref()));
         let mut rows = Vec::new();
-        for row in statement.query_map(parameters, sql::row)? {
+        // Rows are read one by one: what is not wanted any more is not read.
+        for row in statement.query_map(values, sql::row)? {
             let mut row = row?;
             if !row.complete
                 && let Ok(id) = row.id.parse::<RunId>()
@@ -171,11 +211,18 @@ impl<'a> Index<'a> {
         Ok(rows)
     }
 
+    /// This folder's own runs that have ended: each id with the stamp of its files, which changes when they do.
+    pub(super) fn own(&self) -> Result<Vec<(String, String)>, StoreError> {
+        let mut statement = self.connection.prepare(sql::OWN)?;
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        Ok(rows.collect::<Result<_, _>>()?)
+    }
+
     /// Complete runs, other than `record`, that have every step of it under the same key, newest first.
     pub(super) fn candidates(&self, record: &Record) -> Result<Vec<RunId>, StoreError> {
         let mut common: Option<Vec<String>> = None;
         for step in &record.steps {
-            let runs = self.with_step(&Key::of(record, step), record)?;
+            let runs = self.alike_ids(record, step)?;
             common = Some(match common {
                 None => runs,
                 Some(before) => before.into_iter().filter(|id| runs.contains(id)).collect(),
@@ -183,44 +230,40 @@ impl<'a> Index<'a> {
         }
         Ok(common.unwrap_or_default().iter().filter_map(|id| id.parse().ok()).collect())
     }
-
-    fn with_step(&self, key: &Key, record: &Record) -> Result<Vec<String>, StoreError> {
-        let mut statement = self.connection.prepare(sql::CANDIDATES)?;
-        let simulated = record.engine.as_ref().is_some_and(|engine| engine.simulated);
-        let parameters = params![
-            key.series,
-            key.step,
-            key.workload,
-            key.hardware,
-            key.host,
-            simulated,
-            record.metrics_version,
-            record.id
-        ];
-        let mut runs = Vec::new();
-        for row in statement.query_map(parameters, |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?)))? {
-            let (run, load) = row?;
-            if serde_json::from_str::<Load>(&load).is_ok_and(|load| same_load(&load, &key.load)) {
-                runs.push(run);
-            }
-        }
-        Ok(runs)
-    }
 }
+
+/// The runs that a person means, if the index knows them all without looking through the folder.
+pub(super) fn lookup(store: &Store, which: &Which) -> Option<Vec<RunId>> {
+    let path = store.folder().join(FILE);
+    let connection = path.is_file().then(|| sql::open(&path).ok()).flatten()?;
+    if !scan::is_current(store, &connection) {
+        return None;
+    }
+    let (text, value) = match which {
+        Which::Latest => (sql::LATEST, ""),
+        Which::Short(digits) => ("SELECT id FROM runs WHERE substr(id, -4) = ?1", digits.as_str()),
+        Which::Id(_) => return None,
+    };
+    let mut statement = connection.prepare(text).ok()?;
+    let rows = statement.query_map([value], |row| row.get::<_, String>(0)).ok()?;
+    rows.map(|id| id.ok()?.parse().ok()).collect()
+}
+
+/// Its file in the results folder.
+const FILE: &str = "index.sqlite";
 
 /// The index where it cannot be kept.
 fn in_memory(
     store: &Store,
-    ids: &[RunId],
     why: &rusqlite::Error,
     notes: &mut Vec<String>,
-) -> Result<Connection, StoreError> {
-    let path = store.folder().join("index.sqlite");
+) -> Result<(Connection, Vec<String>), StoreError> {
+    let path = store.folder().join(FILE);
     notes.push(format!("the index {} cannot be kept ({why}); built in memory", path.display()));
     let connection = sql::memory()?;
     // What an older index knows need not be read again; an index that does not even open knows nothing.
     let _ = sql::copy(&connection, &path);
-    Ok(scan::update(store, connection, ids)?)
+    scan::update(store, connection)
 }
 
 /// Whether the file itself is at fault, so that another one in its place would do.

@@ -69,6 +69,53 @@ pub struct Record {
     pub group: Option<Group>,
     /// What is left on the host; `null` until that was looked at.
     pub left: Option<Left>,
+    /// Who recorded it; not there for what was recorded in this results folder.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writer: Option<Writer>,
+}
+
+impl Record {
+    /// Which start of a server it measured: runs of the same one have the same.
+    pub fn start_key(&self) -> String {
+        let attached = self.provenance.get("attached").and_then(Value::as_str);
+        // What else was measured at an address, and whether it was started again in between, is not known.
+        if let Some(server) = attached.filter(|server| !server.contains("://")) {
+            return server.to_owned();
+        }
+        let kept = self.left.as_ref().and_then(|left| left.kept.clone());
+        kept.unwrap_or_else(|| self.id.clone())
+    }
+}
+
+/// Who records: a user on a host. Written `user@host` where it is one word.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Writer {
+    /// The host's own name.
+    pub host: String,
+    /// The user's name there.
+    pub user: String,
+}
+
+impl Writer {
+    /// Whoever runs this process.
+    pub fn here() -> Self {
+        let unknown = || "unknown".to_owned();
+        let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten().map(|user| user.name);
+        let host = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+        Writer { host: host.unwrap_or_else(unknown), user: user.unwrap_or_else(unknown) }
+    }
+
+    /// Reads `user@host`. Whatever it holds, something comes out: it is only shown.
+    pub fn of(text: &str) -> Self {
+        let (user, host) = text.rsplit_once('@').unwrap_or((text, "unknown"));
+        Writer { host: host.to_owned(), user: user.to_owned() }
+    }
+}
+
+impl std::fmt::Display for Writer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}@{}", self.user, self.host)
+    }
 }
 
 /// What kind of run.
@@ -95,6 +142,20 @@ pub struct Asked {
     /// The id of the run that it is judged against instead of the baseline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub against: Option<String>,
+    /// Whether production was to make room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub displace: Option<AskedDisplace>,
+}
+
+/// How production was to make room for a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AskedDisplace {
+    /// Also when it may be in use.
+    #[serde(default)]
+    pub force: bool,
+    /// The file that names it, where one was given.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hosts: Option<std::path::PathBuf>,
 }
 
 impl Asked {
@@ -169,6 +230,9 @@ pub struct MemoryPoint {
     pub rank: u32,
     /// Gigabytes, in the unit the engine prints.
     pub free_gb: f64,
+    /// While graphs were captured: after so many of them. Not there for what was left last in the phase.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graphs: Option<u64>,
 }
 
 /// A setting as asked and as read back.
@@ -270,6 +334,9 @@ pub struct StepResult {
     /// For each place in a draft, from 0, the share of verify steps that accepted it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub acceptance_by_position: Vec<f64>,
+    /// Whether it is a load that a search tried: some must fail, so it is neither judged nor a baseline.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub probe: bool,
 }
 
 /// Serialises numbers by name, without those that are not finite: JSON has no word for them, and a `null` in their place
@@ -291,7 +358,7 @@ pub struct Counts {
 }
 
 /// Why a start or a step failed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
     /// The stage: `install`, `preflight`, `render`, `launch`, `gate`, `load`, or `server` where the server ended while it
     /// was measured.
@@ -309,6 +376,48 @@ pub struct Failure {
     /// The last lines of the server's log, oldest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub last_words: Vec<String>,
+    /// How a start failed; not there for other failures.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start: Option<FailedStart>,
+}
+
+/// How a start failed.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FailedStart {
+    /// What ended it: `exited` (its main process), `dead_rank`, `confirmed` (the engine's own word), `limit`, `fail_fast`,
+    /// `unfit` (what it answers will not do).
+    pub rule: String,
+    /// The phase that it was in.
+    pub phase: String,
+    /// Seconds from its launch.
+    pub after_s: f64,
+    /// The rank that said the line, if it says.
+    pub rank: Option<u32>,
+    /// Whether trying again can help: `never`, `maybe`, `later`; `null` where nothing is known.
+    pub retry: Option<String>,
+    /// A line that looks like a cause and only reports it, with its number.
+    pub not: Option<LogLine>,
+    /// The newest start of the profile on this host that went well.
+    pub known_good: Option<KnownGood>,
+}
+
+/// A line of a server's log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[expect(missing_docs, reason = "the names say it")]
+pub struct LogLine {
+    pub line_no: u64,
+    pub line: String,
+}
+
+/// A start that went well.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KnownGood {
+    /// The id of its run.
+    pub run: String,
+    /// Its `memory.fraction`, if it had one.
+    pub fraction: Option<f64>,
+    /// Memory left, phase by phase.
+    pub memory: Vec<MemoryPoint>,
 }
 
 /// What a run is part of.
@@ -319,6 +428,12 @@ pub struct Group {
     pub sweep: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub point: Option<String>,
+    /// The repetition, comparison or search that it is a part of: a folder under `results/trials/`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trial: Option<String>,
+    /// Which of the trial's settings it ran with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arm: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -427,6 +542,9 @@ pub struct Comparison {
     pub change_ratio: Option<f64>,
     /// The smallest loss that this comparison could see, as a ratio.
     pub can_see_ratio: Option<f64>,
+    /// The loss is at least this, with a certainty of 99 %; below 0 where it may be a gain. Not there without both sides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss_at_least_ratio: Option<f64>,
     /// The word for this metric.
     pub verdict: VerdictKind,
 }

@@ -14,11 +14,13 @@ use serde_json::Value;
 
 pub use error::StoreError;
 pub use folder::RunFolder;
+pub(super) use folder::replace;
 
 use super::baselines::{self, Action, Baselines, Key};
 use super::id::{RunId, Which};
-use super::index::{Filter, Index, Listing};
+use super::index::{self, Filter, Index, Listing, Past, PastFilter};
 use super::model::{Asked, Group, HostInfo, OrchInfo, Reason, Record, RunKind};
+use super::team::{self, Met, Team};
 use super::{Baseline, NoBaseline};
 use crate::clock::Clock;
 use crate::event::Event;
@@ -32,6 +34,7 @@ const DRAWS: u32 = 64;
 #[derive(Clone, Debug)]
 pub struct Store {
     folder: PathBuf,
+    team: Option<Team>,
 }
 
 /// What a run says of itself when it begins.
@@ -58,6 +61,12 @@ pub struct NewRun {
 }
 
 impl NewRun {
+    /// The same as a part of something larger; a point, where that is a sweep.
+    pub fn part_of(self, group: Option<Group>) -> Self {
+        let kind = if group.as_ref().is_some_and(|group| group.sweep.is_some()) { RunKind::Point } else { self.kind };
+        NewRun { kind, group, ..self }
+    }
+
     /// The line that begins the run.
     pub fn began(&self) -> Event {
         Event::RunBegan {
@@ -88,13 +97,32 @@ impl Store {
     pub fn open(folder: &Path) -> Result<Self, StoreError> {
         match fs::metadata(folder) {
             Ok(found) if !found.is_dir() => Err(StoreError::NotAFolder { path: folder.to_owned() }),
-            Ok(_) => Ok(Store { folder: folder.to_owned() }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Store { folder: folder.to_owned() }),
+            Ok(_) => Ok(Store { folder: folder.to_owned(), team: None }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(Store { folder: folder.to_owned(), team: None })
+            }
             Err(error) if error.kind() == io::ErrorKind::NotADirectory => {
                 Err(StoreError::NotAFolder { path: folder.to_owned() })
             }
             Err(source) => Err(StoreError::Io { doing: "read", path: folder.to_owned(), source }),
         }
+    }
+
+    /// The same, as one of a team's folders.
+    #[must_use]
+    pub fn of_team(self, team: Option<Team>) -> Self {
+        Store { team, ..self }
+    }
+
+    /// Exchanges records and baselines with the team's store, and says what came of it; `None` where there is no team.
+    /// Takes a few seconds at most while nobody answers, and never fails what it is done for.
+    pub fn meet(&self) -> Option<Met> {
+        self.team.as_ref().map(|team| team.meet(self, false))
+    }
+
+    /// The same, with everything held against each other, and not only what is new since the last time.
+    pub fn meet_whole(&self) -> Option<Met> {
+        self.team.as_ref().map(|team| team.meet(self, true))
     }
 
     /// Where it is.
@@ -107,7 +135,7 @@ impl Store {
         self.runs().join(id.as_str())
     }
 
-    fn runs(&self) -> PathBuf {
+    pub(super) fn runs(&self) -> PathBuf {
         self.folder.join("runs")
     }
 
@@ -180,10 +208,22 @@ impl Store {
     /// The run that a person names: `r0420`, an id, or `latest`, which is the newest of all series.
     pub fn find(&self, text: &str) -> Result<RunId, StoreError> {
         let which: Which = text.parse().map_err(StoreError::BadName)?;
+        if let Some(known) = index::lookup(self, &which).filter(|known| !known.is_empty()) {
+            return self.only(text, known);
+        }
         if which == Which::Latest {
             return self.latest();
         }
-        let mut fitting: Vec<RunId> = self.scan()?.ids.into_iter().filter(|id| which.fits(id)).collect();
+        if let Which::Id(id) = &which
+            && self.run_path(id).is_dir()
+        {
+            return Ok(id.clone());
+        }
+        self.only(text, self.scan()?.ids.into_iter().filter(|id| which.fits(id)).collect())
+    }
+
+    /// The only one of these.
+    fn only(&self, text: &str, mut fitting: Vec<RunId>) -> Result<RunId, StoreError> {
         fitting.sort();
         match (fitting.pop(), fitting.is_empty()) {
             (Some(id), true) => Ok(id),
@@ -195,15 +235,23 @@ impl Store {
         }
     }
 
-    /// The newest run, whatever came of it. Ids tell seconds; within one, the records tell.
+    /// The newest run of this folder's own, whatever came of it; where all are of others, the newest of those. Ids tell
+    /// seconds; within one, the records tell.
     fn latest(&self) -> Result<RunId, StoreError> {
-        let ids = self.scan()?.ids;
-        let stamp = |id: &RunId| id.as_str().get(..15).map(str::to_owned);
-        let newest = ids.iter().filter_map(&stamp).max();
-        let newest = ids.into_iter().filter(|id| stamp(id) == newest);
-        newest
-            .max_by_key(|id| (self.record(id).ok().map(|record| record.started_at), id.clone()))
-            .ok_or_else(|| StoreError::NoRuns { folder: self.folder.clone() })
+        let mut ids = self.scan()?.ids;
+        let second = |id: &RunId| id.as_str().get(..15).map(str::to_owned);
+        ids.sort_by_cached_key(|id| std::cmp::Reverse(second(id)));
+        let mut newest = None;
+        for of_second in ids.chunk_by(|a, b| second(a) == second(b)) {
+            let mut known: Vec<_> = of_second.iter().map(|id| (self.record(id).ok(), id)).collect();
+            known.sort_by_key(|(record, id)| (record.as_ref().map(|record| record.started_at), (*id).clone()));
+            let is_own = |record: &Option<Record>| record.as_ref().is_none_or(|record| record.writer.is_none());
+            if let Some((_, id)) = known.iter().rev().find(|(record, _)| is_own(record)) {
+                return Ok((*id).clone());
+            }
+            newest = newest.or_else(|| known.last().map(|(_, id)| (*id).clone()));
+        }
+        newest.ok_or_else(|| StoreError::NoRuns { folder: self.folder.clone() })
     }
 
     /// The record of a run.
@@ -226,9 +274,25 @@ impl Store {
         Index::open(self)?.candidates(record)
     }
 
-    /// The baselines of this folder.
+    /// The past of a series, oldest first.
+    pub fn past(&self, filter: &PastFilter) -> Result<Vec<Past>, StoreError> {
+        Index::open(self)?.past(filter)
+    }
+
+    /// Reads all runs anew into the index. Returns how many there are, and what a person should know.
+    pub fn rebuild_index(&self) -> Result<(u64, Vec<String>), StoreError> {
+        Index::rebuild(self)
+    }
+
+    /// The baselines of this folder, and those of others that came from a team's store.
     pub fn baselines(&self) -> Result<Baselines, StoreError> {
-        Ok(Baselines::read(&self.baselines_path())?)
+        let own = Baselines::read(&self.baselines_path())?;
+        let mut others = Vec::new();
+        for path in team::baselines(&self.folder) {
+            others.extend(Baselines::read(&path)?.lines);
+        }
+        // The order of one's own lines is that of the file, whatever the clock did in between.
+        Ok(if others.is_empty() { own } else { own.with(others) })
     }
 
     /// Adds lines to the baselines.
@@ -249,6 +313,11 @@ impl Store {
                 None => Err(NoBaseline { reasons: near(&lines, &key) }),
             };
             gathered.baseline.steps.insert(step.name.clone(), runs);
+        }
+        // Without a history what starts vary by is stated; a verdict does not fail for it.
+        match Index::open(self).and_then(|index| index.earlier(record)) {
+            Ok(earlier) => gathered.baseline.earlier = earlier,
+            Err(error) => gathered.warnings.push(Warning::new("history_unreadable", error.to_string())),
         }
         Ok((gathered.baseline, gathered.warnings))
     }

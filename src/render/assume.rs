@@ -4,7 +4,19 @@ use std::path::PathBuf;
 
 use super::{Facts, Fault, Warning};
 use crate::engine::{Definition, Requirement, Version};
-use crate::profile::{InstallVariant, Port, Profile};
+use crate::profile::{Install, InstallVariant, Port, Profile};
+
+/// The variants of `engine.install` that bring a version which the profile allows. Those that name none may; and where
+/// none does, all of them: that they do not agree with `engine.version` is told when the version is looked at.
+pub fn installable(profile: &Profile) -> Option<Install> {
+    let install = profile.engine.install.as_ref()?;
+    let Ok(Some(requirement)) = requirement(profile) else { return Some(install.clone()) };
+    let allowed = |variant: &&InstallVariant| {
+        variant.version.as_deref().is_none_or(|version| requirement.allows(&Version::from(version)))
+    };
+    let variants: Vec<InstallVariant> = install.variants.iter().filter(allowed).cloned().collect();
+    Some(if variants.is_empty() { install.clone() } else { Install { variants } })
+}
 
 /// Facts that were not looked at, and what is said about that.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,7 +38,8 @@ pub fn assume(
     environment: impl Fn(&InstallVariant) -> Option<PathBuf>,
 ) -> Result<Assumed, Fault> {
     let requirement = requirement(profile)?;
-    let variant = profile.engine.install.as_ref().and_then(|install| install.variants.first());
+    let install = installable(profile);
+    let variant = install.as_ref().and_then(|install| install.variants.first());
     let mut warnings = Vec::new();
     let version = if let Some(asked) = asked {
         if let Some(requirement) = requirement.as_ref().filter(|requirement| !requirement.allows(asked)) {
@@ -43,8 +56,8 @@ pub fn assume(
         Version(version)
     } else if let Some(verified) = definition.preferred(requirement.as_ref()) {
         verified.clone()
-    } else if definition.verified.is_empty() && requirement.is_none() {
-        // A command of the user's own has no versions.
+    } else if definition.verified.is_empty() {
+        // A command of the user's own has no versions, and of some engines none is known.
         Version(String::new())
     } else {
         let verified = definition.verified.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -56,7 +69,7 @@ pub fn assume(
         )
         .help(format!("known are {verified}; name one with `--engine-version`")));
     };
-    if let Some(install) = profile.engine.install.as_ref().filter(|install| install.variants.len() > 1) {
+    if let Some(install) = install.as_ref().filter(|install| install.variants.len() > 1) {
         let text = format!(
             "rendered for the first of {} variants of `engine.install`: a run takes the first that its processor fits",
             install.variants.len()

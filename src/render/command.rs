@@ -3,12 +3,14 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::logic::{self, Settings};
+use super::flags::{Known, dashed};
+use super::logic::{self, At, Settings};
 use super::{Facts, Fault, Warning, packaged};
-use crate::engine::{Choice, Definition, Owner, kind_word, settings};
-use crate::profile::{EngineKind, Flag, Profile, Via};
+use crate::engine::{Choice, Definition, Row, Spelling, kind_word, settings};
+use crate::profile::{EngineKind, Profile, Via};
 
 /// What a command came to.
 pub(super) struct Command {
@@ -17,19 +19,27 @@ pub(super) struct Command {
     pub(super) warnings: Vec<Warning>,
 }
 
-/// Renders the command, or says everything that stands against it.
-pub(super) fn render(profile: &Profile, definition: &Definition, facts: &Facts) -> Result<Command, Vec<Fault>> {
+/// Renders the command of one node, or says everything that stands against it.
+pub(super) fn render(at: &At<'_>) -> Result<Command, Vec<Fault>> {
+    let At { profile, definition, facts, .. } = *at;
     let mut faults = Vec::new();
     let mut warnings = Vec::new();
     let mut settings = settings::of(profile);
     place(&mut settings, definition, facts, &mut faults);
-    let asked = settings.clone();
-    faults.extend(logic::of(profile.engine.kind).derive(profile, facts, &mut settings));
-    rules(definition, &asked, facts, &mut faults, &mut warnings);
+    let own_words = settings::own_words(profile);
+    rules(definition, &joined(&settings, &own_words), facts, &mut faults, &mut warnings);
+    let logic = logic::of(profile.engine.kind);
+    faults.extend(logic.derive(at, &mut settings));
+    let kept = definition.flag_lists.of(&facts.version);
+    let list = facts.flags.as_ref().or(kept.as_ref());
+    let known = Known { definition, version: &facts.version, list };
     let mut env = definition.env.clone();
-    let spelled = spell(definition, &settings, facts, &mut env, &mut faults, &mut warnings);
-    let flags = flags(profile, definition, &mut faults);
-    args(profile, definition, &mut faults);
+    let spelled = spell(at, &settings, &own_words, &mut env, &mut faults, &mut warnings);
+    for setting in &spelled {
+        faults.extend(known.setting(&setting.key, &setting.words));
+    }
+    let flags = known.flags(profile, |flag| logic.takes(flag), &mut faults);
+    known.args(profile, &mut faults);
     env.extend(devices(profile, facts));
     env.extend(profile.env.clone());
     let executable = executable(profile, definition, facts, &mut faults);
@@ -60,6 +70,18 @@ pub(super) fn render(profile: &Profile, definition: &Definition, facts: &Facts) 
         )]);
     }
     Ok(Command { argv, env, warnings })
+}
+
+/// Settings beside what the profile gives in the engine's own words, for conditions.
+fn joined(settings: &Settings, own_words: &Settings) -> Settings {
+    settings.iter().chain(own_words).map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+/// A setting in the engine's words.
+#[derive(Serialize)]
+struct Setting {
+    key: String,
+    words: Vec<String>,
 }
 
 /// Shows the server the GPUs that were chosen for it, where there are others. By number, since some engines read nothing
@@ -111,10 +133,16 @@ fn rules(
         versions.as_ref().is_none_or(|versions| versions.allows(&facts.version))
     };
     for rule in definition.rules.iter().filter(|rule| fits(&rule.versions)) {
-        if rule.when.holds(settings) && !rule.need.holds(settings) {
-            let text = rule.when.to_string();
-            let key = text.split_whitespace().find(|word| settings::is_key(word)).unwrap_or("engine.kind");
-            faults.push(Fault::new("rule", key, &rule.say));
+        if rule.when.holds(settings) && !rule.need.as_ref().is_some_and(|need| need.holds(settings)) {
+            // The value that is wrong, if there is one; else what asks for it.
+            let wrong =
+                rule.need.as_ref().and_then(|need| need.key(settings)).filter(|key| settings.contains_key(*key));
+            let key = wrong.or_else(|| rule.when.key(settings)).unwrap_or("engine.kind");
+            let fault = Fault::new("rule", key, &rule.say);
+            faults.push(match &rule.help {
+                Some(help) => fault.help(help),
+                None => fault,
+            });
         }
     }
     for trap in definition.warnings.iter().filter(|trap| fits(&trap.versions) && trap.when.holds(settings)) {
@@ -124,30 +152,32 @@ fn rules(
 
 /// The words of each setting, in the definition's order.
 fn spell(
-    definition: &Definition,
+    at: &At<'_>,
     values: &Settings,
-    facts: &Facts,
+    own_words: &Settings,
     env: &mut BTreeMap<String, String>,
     faults: &mut Vec<Fault>,
     warnings: &mut Vec<Warning>,
-) -> Vec<Value> {
+) -> Vec<Setting> {
+    let At { profile, definition, facts, .. } = *at;
     let engine = kind_word(definition.kind);
     for (key, value) in values {
         // Off is what an engine without the setting does anyway.
         let off = *value == Value::Bool(false) && key == "instrument";
-        // The port and the address always are somewhere; a template may name them itself.
-        let placed = matches!(key.as_str(), "host" | "port" | "model.path" | "instrument" | "model.served_name");
-        if !off && !placed && !definition.settings.contains_key(key) {
-            faults.push(
-                Fault::new("unsupported", key, format!("{engine} has no such setting"))
-                    .help("take it out, or use the engine's own flag under `flags` if there is one"),
-            );
+        // The port and the address always are somewhere; a template may name them itself. So is the name, but for one
+        // that was asked for.
+        let placed = matches!(key.as_str(), "host" | "port" | "model.path" | "instrument")
+            || (key == "model.served_name" && profile.model.served_name.is_none());
+        let derived = key.starts_with("derived.");
+        if !off && !placed && !derived && !definition.settings.contains_key(key) {
+            faults.push(unsupported(definition, key));
         }
     }
+    let conditions = joined(values, own_words);
     let mut spelled = Vec::new();
     for (key, row) in &definition.settings {
         let Some(value) = values.get(key) else { continue };
-        let spelling = match row.choose(&facts.version, values) {
+        let spelling = match row.choose(&facts.version, &conditions) {
             Choice::Known(spelling) => spelling,
             Choice::Between(spelling) => {
                 let text = format!(
@@ -159,88 +189,76 @@ fn spell(
                 spelling
             }
             Choice::Gone => {
-                faults.push(
-                    Fault::new("unsupported", key, format!("{engine} {} has no such setting", facts.version))
-                        .help("other versions have it: take it out, or change the version"),
-                );
+                faults.push(gone(key, value, row, facts, engine));
                 continue;
             }
             Choice::NotHere => {
                 faults.push(
-                    Fault::new("unsupported", key, format!("{engine} has no such setting beside the others here"))
-                        .help("take it out, or use the engine's own flag under `flags` if there is one"),
+                    Fault::new(
+                        "unsupported",
+                        settings::origin(key),
+                        format!("{engine} has no such setting beside the others here"),
+                    )
+                    .help("take it out, or use the engine's own flag under `flags` if there is one"),
                 );
                 continue;
             }
         };
         match spelling.spell(value) {
             Ok(words) => {
+                if let Some((name, _)) = words.env.as_ref().filter(|(name, _)| profile.env.contains_key(name)) {
+                    let text = format!("`{name}` carries `{key}`, and `env` sets it too");
+                    faults.push(
+                        Fault::new("owned_flag", format!("env.{name}"), text).help(format!("`{key}` alone is enough")),
+                    );
+                }
                 env.extend(words.env);
                 if !words.words.is_empty() {
-                    spelled.push(json!({"key": key, "words": words.words}));
+                    spelled.push(Setting { key: key.clone(), words: words.words });
                 }
             }
             Err(unknown) => faults.push(
-                Fault::new("unsupported", key, format!("{engine} has no `{}`", settings::plain(value)))
-                    .help(format!("it has `{}`", unknown.known.join("`, `"))),
+                Fault::new(
+                    "unsupported",
+                    settings::origin(key),
+                    format!("{engine} has no `{}`", settings::plain(value)),
+                )
+                .help(format!("it has `{}`", unknown.known.join("`, `"))),
             ),
         }
     }
     spelled
 }
 
-/// A flag's name as it is written on the command line.
-fn dashed(name: &str) -> String {
-    match name.chars().count() {
-        _ if name.starts_with('-') => name.to_owned(),
-        1 => format!("-{name}"),
-        _ => format!("--{name}"),
-    }
+/// A setting, or a word of it, that other versions have.
+fn gone(key: &str, value: &Value, row: &Row, facts: &Facts, engine: &str) -> Fault {
+    let version = &facts.version;
+    let is_word = row.spellings.iter().any(|spelling| !spelling.values.is_empty());
+    let what = if is_word { format!("`{}`", settings::plain(value)) } else { "such setting".to_owned() };
+    let has =
+        |spelling: &&Spelling| spelling.values.is_empty() || spelling.values.contains_key(&settings::plain(value));
+    let first = row.spellings.iter().filter(has).filter_map(|spelling| spelling.from.as_ref());
+    let first = first
+        .filter(|from| version.is_before(from))
+        .min_by(|one, two| one.compare(two).unwrap_or(std::cmp::Ordering::Equal));
+    Fault::new("unsupported", settings::origin(key), format!("{engine} {version} has no {what}")).help(match first {
+        Some(first) => format!("{first} has it: take it out, or change the version"),
+        None => "other versions have it: take it out, or change the version".to_owned(),
+    })
 }
 
-fn owned(definition: &Definition, flag: &str, key: String, faults: &mut Vec<Fault>) {
-    let Some(owner) = definition.owner(flag) else { return };
-    let fault = Fault::new("owned_flag", key, format!("`{flag}` is given by orch itself"));
-    faults.push(match owner {
-        Owner::Setting("derived.pool_tokens") => {
-            fault.help("set `context_length` (for one request) and `max_running_requests`: the pool follows from them")
+fn unsupported(definition: &Definition, key: &str) -> Fault {
+    let engine = kind_word(definition.kind);
+    let fault = Fault::new("unsupported", key, format!("{engine} has no such setting"));
+    fault.help(match key {
+        "memory.fraction" if definition.settings.contains_key("memory.gpu_layers") => {
+            "it fills no fraction of the memory: set `memory.gpu_layers` and `context_length`"
         }
-        Owner::Setting("derived.speculative_config") => {
-            fault.help("set `speculative` instead: it is written from that")
+        "speculative.topk" | "speculative.draft_tokens" => {
+            "it drafts a chain and has no trees: `speculative.steps` says how long it is"
         }
-        Owner::Setting("instrument") => fault.help("`instrument: on` gives it, `instrument: off` leaves it out"),
-        Owner::Setting("host") => fault.help("the server listens where orch can reach it and nobody else: take it out"),
-        Owner::Setting(key) => fault.help(format!("set `{key}` instead")),
-        Owner::Orch => fault.help("take it out: orch could not find, prove or measure the server with another value"),
-    });
-}
-
-fn flags(profile: &Profile, definition: &Definition, faults: &mut Vec<Fault>) -> Vec<Value> {
-    let mut spelled = Vec::new();
-    for (name, value) in &profile.flags {
-        let flag = dashed(name);
-        owned(definition, &flag, format!("flags.{name}"), faults);
-        let words = match value {
-            Flag::Switch(false) => continue,
-            Flag::Switch(true) => vec![flag],
-            Flag::Value(value) => vec![flag, value.clone()],
-            Flag::List(values) if definition.flags.follow.contains(&flag) => {
-                std::iter::once(flag).chain(values.clone()).collect()
-            }
-            Flag::List(values) => values.iter().flat_map(|value| [flag.clone(), value.clone()]).collect(),
-        };
-        spelled.push(json!({"name": name, "words": words}));
-    }
-    spelled
-}
-
-fn args(profile: &Profile, definition: &Definition, faults: &mut Vec<Fault>) {
-    for (place, word) in profile.args.iter().enumerate() {
-        let flag = word.split_once('=').map_or(word.as_str(), |(flag, _)| flag);
-        if flag.starts_with('-') {
-            owned(definition, flag, format!("args[{place}]"), faults);
-        }
-    }
+        _ => "take it out, or use the engine's own flag under `flags` if there is one",
+    })
 }
 
 /// The definition's own words, but for flags that the profile gives.

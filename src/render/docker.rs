@@ -142,16 +142,17 @@ const SHORT_SWITCHES: &str = "ditPq";
 
 /// An option as `docker run` reads it.
 #[derive(Debug, PartialEq, Eq)]
-struct Given<'a> {
+pub(crate) struct Given<'a> {
     /// The place of its word.
-    place: usize,
+    pub(crate) place: usize,
     /// `--env` or `-e`; empty for a word that belongs to no option.
-    flag: String,
-    value: Option<&'a str>,
+    pub(crate) flag: String,
+    /// Its value; `None` for one that takes none.
+    pub(crate) value: Option<&'a str>,
 }
 
 /// The options in the words: `--a=b`, `--a b`, `-a b`, `-ab`, `-a=b`, and `-xya b` for switches `x` and `y`.
-fn read(words: &[String]) -> Vec<Given<'_>> {
+pub(crate) fn options(words: &[String]) -> Vec<Given<'_>> {
     let mut options = Vec::new();
     let mut words = words.iter().enumerate();
     while let Some((place, word)) = words.next() {
@@ -188,9 +189,9 @@ fn read(words: &[String]) -> Vec<Given<'_>> {
 }
 
 /// What stands against the profile's words for `docker run`.
-pub(super) fn faults(options: &[String], secrets: &[String]) -> Vec<Fault> {
+pub(crate) fn faults(options: &[String], secrets: &[String]) -> Vec<Fault> {
     let mut faults = Vec::new();
-    for Given { place, flag, value } in read(options) {
+    for Given { place, flag, value } in self::options(options) {
         let key = format!("launch.via.docker.options[{place}]");
         let value = value.unwrap_or_default();
         // The name of a secret and `=`, at the beginning or after what is no part of a name. Its value is never shown.
@@ -342,14 +343,14 @@ impl Adding<'_> {
     }
 
     fn given(&self, names: &[&str]) -> bool {
-        read(self.options).iter().any(|given| names.contains(&given.flag.as_str()))
+        self::options(self.options).iter().any(|given| names.contains(&given.flag.as_str()))
     }
 
     fn has_ulimit(&self, name: &str) -> bool {
         let of = format!("{name}=");
         let is =
             |given: &Given<'_>| given.flag == "--ulimit" && given.value.is_some_and(|value| value.starts_with(&of));
-        read(self.options).iter().any(is)
+        self::options(self.options).iter().any(is)
     }
 }
 

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 use sha2::{Digest, Sha256};
 
-use super::{Api, Lengths, Stop, Workload};
+use super::{Api, Lengths, Special, Stop, Workload};
 use crate::profile::Prompt;
 
 /// Everything that decides what is sent, in the engine-neutral form: the same workload has one hash on all engines, so
@@ -19,12 +19,13 @@ pub(crate) struct Identity<'a> {
     pub(crate) cold_prefix: bool,
     pub(crate) seed: u64,
     pub(crate) lengths: &'a Lengths,
+    pub(crate) special: &'a Special,
 }
 
 impl Identity<'_> {
     /// `sha256:<hex>`.
     pub(crate) fn hash(&self) -> String {
-        let Identity { form, api, prompts, stop, sampling, cold_prefix, seed, lengths } = self;
+        let Identity { form, api, prompts, stop, sampling, cold_prefix, seed, lengths, special } = self;
         // `json!` cannot fail here: each of these is a plain struct, a list or a map with text keys.
         let mut whole = serde_json::json!({
             "form": form,
@@ -38,6 +39,9 @@ impl Identity<'_> {
         // Only where there are any: workloads of before keep their hash.
         if **lengths != Lengths::default() {
             whole["lengths"] = serde_json::json!(lengths);
+        }
+        if **special != Special::default() {
+            whole["special"] = serde_json::json!(special);
         }
         // A value tree has its keys sorted first: in which order a person wrote `sampling` changes nothing.
         let sorted = sorted(whole);
@@ -62,6 +66,19 @@ fn sorted(value: Value) -> Value {
 impl Workload {
     /// A workload without sampling parameters or wishes about the prefix cache.
     pub fn plain(name: &str, api: Api, prompts: Vec<Prompt>, stop: Stop, seed: u64, lengths: Lengths) -> Self {
+        Workload::special(name, api, prompts, stop, seed, lengths, Special::default())
+    }
+
+    /// The same with what few workloads have.
+    pub fn special(
+        name: &str,
+        api: Api,
+        prompts: Vec<Prompt>,
+        stop: Stop,
+        seed: u64,
+        lengths: Lengths,
+        special: Special,
+    ) -> Self {
         let sampling = Map::new();
         let identity = Identity {
             form: 1,
@@ -72,6 +89,7 @@ impl Workload {
             cold_prefix: false,
             seed,
             lengths: &lengths,
+            special: &special,
         };
         Workload {
             name: name.to_owned(),
@@ -83,6 +101,7 @@ impl Workload {
             cold_prefix: false,
             seed,
             lengths,
+            special,
         }
     }
 }

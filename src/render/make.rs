@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::{Facts, Fault, Plan, PlannedEngine, Rank, Readiness, Step, StopRule, Warning, assume, command, steps};
+use super::logic::At;
+use super::{
+    Facts, Fault, Plan, PlannedEngine, Rank, Readiness, Step, StopRule, Warning, assume, command, nodes, steps, traps,
+};
 use crate::engine::{Definition, Requirement, settings};
 use crate::measure::validity::LEAST_REQUESTS;
 use crate::profile::{EngineKind, Profile, Via};
@@ -29,8 +32,8 @@ pub fn plan(profile: &Profile, definition: &Definition, facts: &Facts) -> Result
         faults.extend(super::docker::faults(options, &profile.secrets));
     }
     let patience = units::parse_duration(&definition.stop.patience).unwrap_or(Duration::from_secs(60));
-    let command = match command::render(profile, definition, facts) {
-        Ok(command) if faults.is_empty() => command,
+    let (ranks, said) = match ranks(profile, definition, facts) {
+        Ok(ranks) if faults.is_empty() => ranks,
         Ok(_) => return Err(faults),
         Err(found) => {
             faults.extend(found);
@@ -38,7 +41,8 @@ pub fn plan(profile: &Profile, definition: &Definition, facts: &Facts) -> Result
         }
     };
     let mut warnings = version_warnings(definition, facts, requirement.as_ref());
-    warnings.extend(command.warnings);
+    warnings.extend(said);
+    warnings.extend(traps::of(profile, definition, &ranks));
     if !profile.instrument
         && definition.settings.contains_key("instrument")
         && profile.engine.kind != EngineKind::Command
@@ -62,22 +66,36 @@ pub fn plan(profile: &Profile, definition: &Definition, facts: &Facts) -> Result
         timeout_s: profile.gate.timeout.map(|timeout| timeout.as_secs_f64()),
         grammar: profile.engine.kind,
     };
-    let rank = Rank {
-        node: "local".to_owned(),
-        argv: command.argv,
-        env: command.env,
-        secrets: profile.secrets.clone(),
-        files: Vec::new(),
-        head: true,
-    };
     Ok(Plan {
         engine: PlannedEngine { kind: profile.engine.kind, version: facts.version.clone(), assumed: facts.assumed },
-        ranks: vec![rank],
+        ranks,
         readiness,
         stop: StopRule { signal: definition.stop.signal.clone(), patience },
         steps,
         warnings,
     })
+}
+
+/// One process a node, and what is worth knowing of them. What stands against the head's command stands against all.
+fn ranks(profile: &Profile, definition: &Definition, facts: &Facts) -> Result<(Vec<Rank>, Vec<Warning>), Vec<Fault>> {
+    let mut ranks = Vec::new();
+    let mut warnings = Vec::new();
+    for seat in &nodes::seats(profile, facts) {
+        let command = command::render(&At { profile, definition, facts, seat })?;
+        let head = seat.rank == 0;
+        if head {
+            warnings = command.warnings;
+        }
+        ranks.push(Rank {
+            node: seat.name.clone(),
+            argv: command.argv,
+            env: command.env,
+            secrets: profile.secrets.clone(),
+            files: Vec::new(),
+            head,
+        });
+    }
+    Ok((ranks, warnings))
 }
 
 /// A step that cannot come to enough requests is not valid whatever happens: better said now than afterwards.

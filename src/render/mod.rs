@@ -4,16 +4,19 @@ mod assume;
 mod command;
 pub mod docker;
 mod fault;
+mod flags;
 mod identity;
 mod logic;
 mod make;
+mod nodes;
 mod plan;
 mod steps;
 #[cfg(test)]
 mod tests;
+mod traps;
 pub mod unit;
 
-pub use assume::{Assumed, assume};
+pub use assume::{Assumed, assume, installable};
 pub(crate) use command::in_environment;
 pub use fault::Fault;
 pub use fault::NOT_YET;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::engine::Version;
+use crate::engine::{FlagList, Version};
 use crate::measure::Goodput;
-use crate::profile::{EngineKind, Length, Prompt};
+use crate::profile::{EngineKind, Length, Prompt, Trace};
 
 /// What a plan needs to know of the place. `orch render` assumes it, a run looks.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -17,7 +17,7 @@ pub struct Facts {
     /// The engine's version.
     pub version: Version,
     /// The flags that the engine's own help names; `None` when it was not asked.
-    pub flags: Option<Vec<String>>,
+    pub flags: Option<FlagList>,
     /// The port it will listen on.
     pub port: u16,
     /// GPUs of the host, in PCI bus order.
@@ -179,7 +179,76 @@ pub enum Arrival {
         rate: f64,
         /// `poisson`, `constant` or `gamma`.
         shape: String,
+        /// The shape of gamma gaps: 1 is Poisson, less is burstier, more is evener.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        burstiness: Option<f64>,
     },
+    /// At rates that change with time.
+    Stages {
+        /// One after the other.
+        stages: Vec<Stage>,
+        /// As of `open`.
+        shape: String,
+        /// As of `open`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        burstiness: Option<f64>,
+    },
+    /// Several at once, again and again.
+    Bursts {
+        /// How many at once.
+        requests: u32,
+        /// Seconds from one burst to the next.
+        every_s: f64,
+    },
+    /// At the moments of the workload's trace.
+    Trace {
+        /// So many times as fast.
+        speed: f64,
+    },
+    /// The highest load under which the limits on single requests are met: found by probes, each a step of its own.
+    Search(Search),
+}
+
+/// A stretch of time at a rate, or at one that moves evenly from one to another.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    /// Requests per second at its beginning,
+    pub from: f64,
+    /// and at its end.
+    pub to: f64,
+    /// How long it lasts.
+    pub duration_s: f64,
+}
+
+/// What a search looks for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Search {
+    /// What is raised.
+    pub of: SearchOf,
+    /// The lowest load that is tried, and the first.
+    pub from: f64,
+    /// The highest.
+    pub to: f64,
+    /// The share of requests that must meet every limit.
+    pub share: f64,
+    /// The search ends when the lowest load that fails is above the highest that passes by at most this share.
+    pub within: f64,
+    /// With a rate: how the gaps are spread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<String>,
+    /// As of `open`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub burstiness: Option<f64>,
+}
+
+/// What a search raises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SearchOf {
+    /// Requests in flight.
+    Concurrency,
+    /// Requests per second.
+    Rate,
 }
 
 /// A workload with nothing left to choose: prompts resolved, lengths and seed set. Its hash is part of every result.
@@ -204,6 +273,35 @@ pub struct Workload {
     /// Lengths that are made or drawn.
     #[serde(default, skip_serializing_if = "Lengths::is_default")]
     pub lengths: Lengths,
+    /// What is sent otherwise than as a stream of single prompts.
+    #[serde(default, skip_serializing_if = "Special::is_default")]
+    pub special: Special,
+}
+
+/// Within a value of the request body: filled in afresh, for each request of a cold workload and once for each other step.
+pub const UNIQUE: &str = "{unique}";
+
+/// What few workloads have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Special {
+    /// The share of prompt tokens that the prefix cache is to hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hit_ratio: Option<f64>,
+    /// Turns of a conversation; each is sent with all that was said before it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub turns: Option<u32>,
+    /// Answers come whole instead of as a stream.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub whole: bool,
+    /// When requests are due, and how long they are, as somebody recorded them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace: Option<Trace>,
+}
+
+impl Special {
+    fn is_default(&self) -> bool {
+        *self == Special::default()
+    }
 }
 
 /// Lengths that are not the prompts' own, or not the same for all.
@@ -231,6 +329,8 @@ pub enum Api {
     Chat,
     /// `/v1/completions`
     Completions,
+    /// `/v1/responses`
+    Responses,
     /// SGLang's own `/generate`
     Generate,
     /// llama.cpp's own `/completion`

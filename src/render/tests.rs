@@ -157,8 +157,8 @@ fn flags_that_orch_gives_itself_are_refused_by_any_of_their_names() {
 #[test]
 fn settings_that_the_engine_lacks_are_refused_not_ignored() {
     assert_eq!(
-        faults(json!({"graphs": {"max_batch": 4}, "parallel": {"tensor": 2}, "memory": {"fraction": 0.9}})),
-        ["unsupported parallel.tensor", "unsupported memory.fraction", "unsupported graphs.max_batch"]
+        faults(json!({"graphs": {"max_batch": 4}, "attention_backend": "x", "memory": {"fraction": 0.9}})),
+        ["unsupported memory.fraction", "unsupported graphs.max_batch", "unsupported attention_backend"]
     );
     assert_eq!(faults(json!({"speculative": {"method": "suffix"}})), ["unsupported speculative.method"]);
 }
@@ -166,7 +166,8 @@ fn settings_that_the_engine_lacks_are_refused_not_ignored() {
 #[test]
 fn constraints_between_settings_are_checked() {
     assert_eq!(faults(json!({"speculative": {"method": "draft", "steps": 4}})), ["rule speculative.method"]);
-    assert_eq!(faults(json!({"speculative": {"method": "ngram", "model": "d.gguf"}})), ["rule speculative.method"]);
+    // Where there is a value that is wrong, the fault stands there.
+    assert_eq!(faults(json!({"speculative": {"method": "ngram", "model": "d.gguf"}})), ["rule speculative.model"]);
 }
 
 #[test]
@@ -217,7 +218,10 @@ fn each_load_is_a_step_with_the_same_workload() {
     });
     let mut profile = profile(json!({"bench": bench}));
     let texts = |texts: &[&str]| -> Vec<_> {
-        texts.iter().map(|text| crate::profile::Prompt { id: (*text).into(), text: (*text).into() }).collect()
+        texts
+            .iter()
+            .map(|text| crate::profile::Prompt { id: (*text).into(), text: (*text).into(), then: Vec::new() })
+            .collect()
     };
     for bench in profile.bench.values_mut() {
         bench.inline.texts = texts(&["one", "two"]);
@@ -255,7 +259,8 @@ fn a_cold_prefix_is_asked_for_in_the_engines_words() {
     let mut profile = profile(
         json!({"bench": {"one": {"concurrency": [1], "requests": 4, "prefix_cache": "cold", "output_tokens": 16}}}),
     );
-    profile.bench["one"].inline.texts = vec![crate::profile::Prompt { id: "a".into(), text: "a".into() }];
+    profile.bench["one"].inline.texts =
+        vec![crate::profile::Prompt { id: "a".into(), text: "a".into(), then: Vec::new() }];
     let step = plan(&profile, llamacpp(), &facts()).unwrap().steps.remove(0);
     assert_eq!(Value::Object(step.workload.body), json!({"cache_prompt": false}));
     assert_eq!(step.workload.stop, Stop::Exact { tokens: 16 });

@@ -3,42 +3,20 @@
 //!
 //! One line is drawn for each thing that is finished, and one live line at the bottom says what is going on now.
 
-use std::collections::BTreeMap;
+mod startup;
+mod usual;
+
 use std::time::Duration;
 
 use crate::event::{Entry, Event, Scope};
 use crate::measure::{Settled, WarmUp};
-use crate::record::model::{Effective, Record};
+use crate::record::model::Effective;
+use crate::render::Warning;
 use crate::report::number::{amount, plain};
+use crate::report::record::{OF_THE_SERVER, also_in};
 use crate::report::text::{Mark, cut_middle, fit, seconds, short_id, wrap};
-
-/// What a run of this kind usually does, from the newest complete run of the same series and host.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Usual {
-    /// Short name of the run that this comes from.
-    pub run: Option<String>,
-    /// Seconds from launch to ready.
-    pub ready_s: Option<f64>,
-    /// Seconds by phase.
-    pub phases: BTreeMap<String, f64>,
-    /// Seconds from beginning to end.
-    pub total_s: Option<f64>,
-}
-
-impl Usual {
-    /// Reads it off a record.
-    pub fn of(record: &Record) -> Self {
-        let startup = record.startup.as_ref();
-        Usual {
-            run: Some(short_id(&record.id)),
-            ready_s: startup.and_then(|startup| startup.ready_s),
-            phases: startup
-                .map(|startup| startup.phases.iter().map(|phase| (phase.name.clone(), phase.s)).collect())
-                .unwrap_or_default(),
-            total_s: record.ended_at.map(|ended| (ended - record.started_at).as_secs_f64()),
-        }
-    }
-}
+use startup::{Going, Startup};
+pub use usual::Usual;
 
 /// Columns before a line's text.
 const LEAD: usize = 16;
@@ -49,23 +27,15 @@ pub struct View {
     detail: bool,
     width: usize,
     usual: Usual,
-    phase: Option<Going>,
-    facts: Vec<(String, String)>,
+    startup: Startup,
+    stopping: Option<Going>,
     step: Option<Going>,
     load: Option<String>,
     /// Whether the requests that go are not counted.
     warming: bool,
-    progress: Option<(f64, Option<f64>, String)>,
-    probe: Option<String>,
-    last_sign_ns: u64,
-    launched_ns: Option<u64>,
     installing: Option<String>,
-}
-
-#[derive(Debug)]
-struct Going {
-    name: String,
-    since_ns: u64,
+    /// Warnings that lie in the server: their ids and texts, and the further steps that they came from.
+    of_the_server: Vec<(String, String, Vec<String>)>,
 }
 
 impl View {
@@ -75,24 +45,40 @@ impl View {
             detail,
             width: width.clamp(40, 200),
             usual,
-            phase: None,
-            facts: Vec::new(),
+            startup: Startup::default(),
+            stopping: None,
             step: None,
             load: None,
             warming: false,
-            progress: None,
-            probe: None,
-            last_sign_ns: 0,
-            launched_ns: None,
             installing: None,
+            of_the_server: Vec::new(),
         }
+    }
+
+    /// Keeps a warning that each step may have, to tell it once.
+    fn of_the_server(&mut self, warning: &Warning, scope: &Scope) {
+        let step = match scope {
+            Scope::Step(step) => step.clone(),
+            _ => String::new(),
+        };
+        match self.of_the_server.iter_mut().find(|(id, ..)| *id == warning.id) {
+            Some((_, _, steps)) => steps.push(step),
+            None => {
+                let text = if step.is_empty() { warning.text.clone() } else { format!("`{step}`: {}", warning.text) };
+                self.of_the_server.push((warning.id.clone(), text, Vec::new()));
+            }
+        }
+    }
+
+    /// Tells what was kept.
+    fn told_once(&mut self) -> Vec<String> {
+        let kept = std::mem::take(&mut self.of_the_server);
+        kept.into_iter().flat_map(|(_, text, steps)| self.wrapped(Mark::Warn, "note", &also_in(text, &steps))).collect()
     }
 
     /// Takes in a line of the journal and gives the screen lines that are now final.
     pub fn see(&mut self, entry: &Entry) -> Vec<String> {
-        if !matches!(entry.event, Event::LoadProgress { .. } | Event::Telemetry { .. }) {
-            self.last_sign_ns = entry.since_start_ns;
-        }
+        let (at_ns, width) = (entry.since_start_ns, self.width);
         match &entry.event {
             Event::RunBegan { name, host, .. } => self.began(name, &entry.run, &host.name, &host.hardware),
             Event::Planned { engine, simulated, steps, .. } => {
@@ -120,12 +106,14 @@ impl View {
                 self.installing = None;
                 self.wrapped(Mark::Bad, check, text)
             }
-            Event::SignOfLife { what } => {
-                if self.launched_ns.is_none() {
+            Event::SignOfLife { what, signs, .. } if signs.is_empty() => {
+                if self.startup.launched_ns().is_none() {
                     self.installing = Some(what.clone());
                 }
                 Vec::new()
             }
+            Event::SignOfLife { signs, workers, .. } => self.startup.lives(at_ns, signs, *workers, width),
+            Event::Stalled { .. } => self.startup.silent(at_ns, &entry.event, width),
             Event::Change { what, diff } if diff.is_empty() => {
                 vec![self.line(Mark::Ok, "change", &format!("{what} is as it should be"), "")]
             }
@@ -136,42 +124,44 @@ impl View {
             }
             Event::Displaced { what } => vec![self.line(Mark::Ok, "displace", &format!("{what} is stopped"), "")],
             Event::Launching { server, command } => {
-                self.launched_ns = Some(entry.since_start_ns);
+                self.startup.launched(at_ns);
                 self.installing = None;
                 self.detail(|| vec![format!("      {server}"), format!("      {}", plain(&shell_words::join(command)))])
             }
             Event::ProcessBegan { pid, .. } => vec![self.line(Mark::Ok, "process", &format!("pid {pid}"), "")],
             Event::PhaseBegan { phase } => {
-                self.phase = Some(Going { name: phase.clone(), since_ns: entry.since_start_ns });
-                self.progress = None;
+                self.startup.began(phase, at_ns);
                 Vec::new()
             }
             Event::PhaseProgress { done, total, unit, .. } => {
-                self.progress = Some((*done, *total, unit.clone()));
+                self.startup.progressed(at_ns, *done, *total, unit);
+                Vec::new()
+            }
+            Event::Fact { key, value } if key == "weights_cache" || key == "jit_cache" => {
+                let word = value.as_str().unwrap_or_default();
+                self.usual.learn(key, word);
                 Vec::new()
             }
             Event::Fact { key, value } => {
-                let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-                self.facts.retain(|(known, _)| known != key);
-                self.facts.push((key.clone(), value));
+                self.startup.fact(&entry.scope, key, value);
                 Vec::new()
             }
-            Event::PhaseEnded { phase, s } => self.phase_ended(phase, *s),
-            Event::FailureSeen { kind, line, line_no, .. } => {
-                vec![self.line(Mark::Odd, "log", &format!("{kind}: server.log:{line_no}  {}", line.trim()), "")]
+            Event::PhaseEnded { phase, s } => vec![self.startup.ended(phase, *s, &self.usual, width)],
+            Event::FailureSeen { kind, line, line_no, wraps, .. } => {
+                self.startup.failed(kind, line, *line_no, *wraps, width)
             }
             Event::ProbeAnswered { probe, answer } => {
-                self.probe = Some(answer.clone());
+                self.startup.probed(answer);
                 self.detail(|| vec![self.line(Mark::Ok, "probe", &format!("{probe}: {answer}"), "")])
             }
             Event::Ready { ready_s, tokens, model, .. } => {
-                self.phase = None;
+                self.startup = Startup::default();
                 let text = format!("{tokens} tokens generated by {model}");
                 vec![self.line(
                     Mark::Ok,
                     "ready",
                     &text,
-                    &ready_s.map(|s| with_usual(s, self.usual.ready_s)).unwrap_or_default(),
+                    &ready_s.map(|s| with_usual(s, self.usual.ready_s())).unwrap_or_default(),
                 )]
             }
             Event::Readback { effective } => self.capacity(effective),
@@ -205,20 +195,23 @@ impl View {
                     .extend(result.reasons.iter().flat_map(|reason| self.wrapped(Mark::Warn, "invalid", &reason.text)));
                 lines
             }
-            Event::Stopping { .. } => {
-                self.phase = Some(Going { name: "stopping".to_owned(), since_ns: entry.since_start_ns });
-                self.progress = None;
-                self.probe = None;
-                Vec::new()
+            Event::Stopping { why } => {
+                let broke = self.startup.broke(at_ns, width).filter(|_| why == "failed");
+                self.startup = Startup::default();
+                self.stopping = Some(Going { name: "stopping".to_owned(), since_ns: at_ns });
+                broke.into_iter().chain(self.told_once()).collect()
             }
             Event::ProcessEnded { code, signal, expected } => {
-                self.phase = None;
+                let broke = self.startup.broke(at_ns, width).filter(|_| !expected);
+                self.startup = Startup::default();
+                self.stopping = None;
                 let how = match (code, signal) {
                     (Some(code), _) => format!("server ended with code {code}"),
                     (None, Some(signal)) => format!("server ended by signal {signal}"),
                     (None, None) => "server ended".to_owned(),
                 };
-                vec![self.line(if *expected { Mark::Ok } else { Mark::Bad }, "stop", &how, "")]
+                let mark = if *expected { Mark::Ok } else { Mark::Bad };
+                broke.into_iter().chain([self.line(mark, "stop", &how, "")]).collect()
             }
             Event::Restored { what, outage_s } => {
                 // In seconds and never cut: it is what a person has to answer for.
@@ -227,6 +220,10 @@ impl View {
             // The tables mark such a percentile, each time it is shown.
             Event::Warning(warning) if warning.id == "percentiles_not_carried" => {
                 self.detail(|| self.wrapped(Mark::Warn, "note", &warning.text))
+            }
+            Event::Warning(warning) if OF_THE_SERVER.contains(&warning.id.as_str()) => {
+                self.of_the_server(warning, &entry.scope);
+                Vec::new()
             }
             Event::Warning(warning) => self.wrapped(Mark::Warn, "note", &warning.text),
             Event::LeaseTaken { lease } => self.detail(|| vec![self.line(Mark::Ok, "lease", lease, "")]),
@@ -253,12 +250,17 @@ impl View {
             | Event::Telemetry { .. }
             | Event::MemoryReturned { .. }
             | Event::LeaseLeft { .. }
-            | Event::Judged { .. }
-            | Event::RunEnded { .. } => Vec::new(),
+            | Event::Judged { .. } => Vec::new(),
+            Event::RunEnded { .. } => self.told_once(),
         }
     }
 
-    /// The live line, `now_ns` nanoseconds after the run began; `None` while nothing is going on.
+    /// What was shown so far happened before anybody looked, at moments that nobody knows; the log grew last so long ago.
+    pub fn replayed(&mut self, now_ns: u64, log_age_ns: u64) {
+        self.startup.replayed(now_ns, log_age_ns);
+    }
+
+    /// The live line, or lines, `now_ns` nanoseconds after the run began; `None` while nothing is going on.
     pub fn live(&self, now_ns: u64) -> Option<String> {
         if let Some(step) = &self.step {
             let text = self.load.clone().unwrap_or_else(|| "first requests".to_owned());
@@ -269,13 +271,11 @@ impl View {
                 &since(step.since_ns, now_ns),
             ));
         }
-        if let Some(phase) = &self.phase {
-            let usual = self.usual.phases.get(&phase.name).map(|s| format!(" ({})", seconds(*s))).unwrap_or_default();
-            let time = format!("{}{usual}", since(phase.since_ns, now_ns));
-            return Some(self.line(Mark::Live, &phase.name, &self.phase_text(now_ns), &time));
+        if let Some(stopping) = &self.stopping {
+            return Some(self.line(Mark::Live, &stopping.name, "", &since(stopping.since_ns, now_ns)));
         }
-        if let Some(launched) = self.launched_ns {
-            return Some(self.line(Mark::Live, "start-up", &self.phase_text(now_ns), &since(launched, now_ns)));
+        if let Some(lines) = self.startup.live(now_ns, &self.usual, self.width) {
+            return Some(lines);
         }
         self.installing.as_ref().map(|what| self.line(Mark::Live, "install", what, &since(0, now_ns)))
     }
@@ -284,46 +284,16 @@ impl View {
         if self.detail { lines() } else { Vec::new() }
     }
 
-    fn phase_text(&self, now_ns: u64) -> String {
-        let mut parts = Vec::new();
-        if let Some((done, total, unit)) = &self.progress {
-            match total {
-                Some(total) if *total > 0.0 => {
-                    parts.push(format!("{} {} of {} {unit}", bar(done / total), amount(*done), amount(*total)));
-                }
-                _ => parts.push(format!("{} {unit}", amount(*done))),
-            }
-        }
-        if let Some(probe) = &self.probe {
-            parts.push(format!("http {probe}"));
-        }
-        let quiet = Duration::from_nanos(now_ns.saturating_sub(self.last_sign_ns));
-        if quiet >= Duration::from_secs(2) {
-            parts.push(format!("last sign {} ago", seconds(quiet.as_secs_f64())));
-        }
-        parts.join(" | ")
-    }
-
     fn began(&self, name: &str, run: &str, host: &str, hardware: &str) -> Vec<String> {
         let short = short_id(run);
         let left = format!("{name} on {host}, {hardware}");
         let mut lines = vec![fit(&left, &format!("run {short}"), self.width)];
-        if let (Some(ready), Some(run)) = (self.usual.ready_s, &self.usual.run) {
-            let total = self.usual.total_s.map(|s| format!(", done in {}", seconds(s))).unwrap_or_default();
-            lines.push(format!("expect ready in {}{total}, as {run}", seconds(ready)));
+        if let (Some(ready), Some(newest)) = (self.usual.ready_s(), self.usual.newest()) {
+            let total = newest.total_s.map(|s| format!(", done in {}", seconds(s))).unwrap_or_default();
+            lines.push(format!("expect ready in {}{total}, as {}", seconds(ready), short_id(&newest.run)));
         }
         lines.push(String::new());
         lines
-    }
-
-    fn phase_ended(&mut self, phase: &str, s: f64) -> Vec<String> {
-        if self.phase.as_ref().is_some_and(|going| going.name == phase) {
-            self.phase = None;
-        }
-        let text: Vec<String> =
-            self.facts.drain(..).map(|(key, value)| format!("{} {value}", key.replace('_', " "))).collect();
-        let time = with_usual(s, self.usual.phases.get(phase).copied());
-        vec![self.line(Mark::Ok, phase, &text.join(", "), &time)]
     }
 
     fn capacity(&self, effective: &[Effective]) -> Vec<String> {
@@ -376,8 +346,15 @@ fn load_text(event: &Event) -> String {
     text
 }
 
+/// A span with what it usually is in brackets; below two minutes without its unit, which is the same.
 fn with_usual(s: f64, usual: Option<f64>) -> String {
     match usual {
+        Some(usual) if (1.0..99.5).contains(&s) && (9.95..99.5).contains(&usual) => {
+            format!("{} ({usual:.0})", seconds(s))
+        }
+        Some(usual) if (1.0..99.5).contains(&s) && (1.0..9.95).contains(&usual) => {
+            format!("{} ({usual:.1})", seconds(s))
+        }
         Some(usual) => format!("{} ({})", seconds(s), seconds(usual)),
         None => seconds(s),
     }

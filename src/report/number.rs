@@ -102,6 +102,11 @@ pub fn plain(text: &str) -> String {
         .collect()
 }
 
+/// The same of a text of several lines.
+pub fn plain_lines(text: &str) -> String {
+    text.split('\n').map(plain).collect::<Vec<_>>().join("\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

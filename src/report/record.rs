@@ -2,10 +2,12 @@
 
 use std::fmt::Write;
 
+use super::failed;
 use super::number::{self, ABSENT};
 pub use super::steps::steps;
 use super::table::{Align, Table};
-use crate::record::model::{Comparison, Reason, Record, Startup, StepResult, Verdict, VerdictKind};
+use crate::record::model::{Comparison, Failure, Reason, Record, Startup, StepResult, Verdict, VerdictKind};
+use crate::render::Warning;
 
 /// The word of a verdict for people.
 pub fn word(kind: VerdictKind) -> &'static str {
@@ -21,10 +23,35 @@ pub fn word(kind: VerdictKind) -> &'static str {
     }
 }
 
+/// What is likely to be so in every step of a run, since it lies in the server: told once, with the steps' names.
+pub(super) const OF_THE_SERVER: [&str; 3] = ["chunk_tokens_unknown", "connections_not_kept", "tokens_estimated"];
+
+/// The texts of warnings; of those that lie in the server, one for all steps.
+fn once(warnings: &[Warning]) -> Vec<String> {
+    let mut texts: Vec<(&str, String, Vec<&str>)> = Vec::new();
+    for warning in warnings {
+        let told = warning.text.strip_prefix('`').and_then(|text| text.split_once("`: "));
+        let before = texts.iter_mut().find(|(id, ..)| *id == warning.id && OF_THE_SERVER.contains(id));
+        match (before, told) {
+            (Some((_, _, steps)), Some((step, _))) => steps.push(step),
+            _ => texts.push((&warning.id, warning.text.clone(), Vec::new())),
+        }
+    }
+    texts.into_iter().map(|(_, text, steps)| also_in(text, &steps)).collect()
+}
+
+/// A step's text, and the names of the others that it is true of.
+pub(super) fn also_in(text: String, steps: &[impl AsRef<str>]) -> String {
+    let names: Vec<String> = steps.iter().map(|step| format!("`{}`", step.as_ref())).collect();
+    if names.is_empty() { text } else { format!("{text} (the like in {})", names.join(", ")) }
+}
+
 /// The verdict: its word, then each reason on a line of its own.
 pub fn verdict(verdict: &Verdict) -> String {
     let mut text = format!("{}\n", word(verdict.kind).to_uppercase());
-    if let Some(cause) = &verdict.cause {
+    // A failure is its own cause: it is told once.
+    let is_a_reason = |sentence: &str| verdict.reasons.iter().any(|reason| reason.text == sentence);
+    if let Some(cause) = verdict.cause.as_ref().filter(|cause| !is_a_reason(&cause.sentence)) {
         let _ = writeln!(text, "  {}", number::plain(&cause.sentence));
     }
     let (differs, reasons): (Vec<&Reason>, Vec<&Reason>) =
@@ -117,15 +144,9 @@ pub fn whole(record: &Record, short: &str, running: bool) -> String {
     }
     if let Some(failure) = &record.failure {
         let _ = writeln!(text, "\nfailure    {} in {}: {}", failure.kind, failure.stage, number::plain(&failure.text));
-        if let Some(line) = &failure.line {
-            let place = failure.line_no.map(|number| format!("server.log:{number}  ")).unwrap_or_default();
-            let _ = writeln!(text, "  line     {place}{}", number::plain(line));
-        }
-        if let Some(remedy) = &failure.remedy {
-            let _ = writeln!(text, "  do       {}", number::plain(remedy));
-        }
+        text.push_str(&failed(record, failure));
     }
-    let warnings = record.warnings.iter().map(|warning| format!("  {}\n", number::plain(&warning.text))).collect();
+    let warnings = once(&record.warnings).iter().map(|text| format!("  {}\n", number::plain(text))).collect();
     let sections = [
         ("", steps(&record.steps)),
         ("against the baseline", comparisons(&record.comparisons, &record.steps)),
@@ -144,6 +165,12 @@ pub fn whole(record: &Record, short: &str, running: bool) -> String {
     text
 }
 
+/// How it failed: when and where, the line that is the cause and the one that is not, and what to do.
+pub fn failed(record: &Record, failure: &Failure) -> String {
+    let rows = failed::rows(record, failure);
+    rows.iter().map(|(word, told)| format!("  {word:<8} {}\n", number::plain(told))).collect()
+}
+
 fn head(record: &Record, short: &str) -> String {
     let name = record.profile.get("name").and_then(|name| name.as_str()).unwrap_or(&record.series);
     let engine = match &record.engine {
@@ -156,15 +183,13 @@ fn head(record: &Record, short: &str) -> String {
         let seconds = end.duration_since(record.started_at).as_secs_f64().max(0.0);
         format!(", took {}", crate::units::duration_text(std::time::Duration::from_secs(seconds.round() as u64)))
     });
-    format!(
-        "{short}  {name} on {} ({}){engine}\n{}\nbegan {began}{}, series {}, orch {}\n",
-        record.host.name,
-        record.host.hardware,
-        record.id,
-        took.unwrap_or_default(),
-        record.series,
-        record.orch.version
-    )
+    let lines = [
+        format!("{short}  {name} on {} ({}){engine}", record.host.name, record.host.hardware),
+        record.id.clone(),
+        format!("began {began}{}, series {}, orch {}", took.unwrap_or_default(), record.series, record.orch.version),
+    ];
+    let by = record.writer.as_ref().map(|writer| format!("recorded by {writer}"));
+    lines.into_iter().chain(by).map(|line| number::plain(&line) + "\n").collect()
 }
 
 fn startup(startup: &Startup) -> String {

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use super::failed;
 use super::record::word;
 use super::record::{comparisons, steps};
 use super::text::{fit, wrap};
-use crate::record::model::{Failure, Left, Record, VerdictKind};
+use crate::record::model::{Left, Record, VerdictKind};
 
 /// The last lines of a run.
 pub fn ending(record: &Record, short: &str, exit: u8, width: usize) -> Vec<String> {
@@ -17,7 +18,7 @@ pub fn ending(record: &Record, short: &str, exit: u8, width: usize) -> Vec<Strin
         }
     }
     match &record.failure {
-        Some(failure) => failed(failure, exit, width, &mut lines),
+        Some(failure) => lines.extend(failed::lines(record, failure, exit, width)),
         None => judged(record, exit, width, &mut lines),
     }
     if record.verdict.kind == VerdictKind::NoBaseline {
@@ -26,6 +27,12 @@ pub fn ending(record: &Record, short: &str, exit: u8, width: usize) -> Vec<Strin
     lines.push(match &record.left {
         Some(Left { kept: Some(id), .. }) => {
             format!("its server stays: orch run --attach {short} | orch logs {short} -f | orch stop {short}   ({id})")
+        }
+        Some(left) if left.processes == 0 && has_log(record) => {
+            let line = record.failure.as_ref().and_then(|failure| failure.line_no);
+            let at = line.map(|line| format!(" --at {line}")).unwrap_or_default();
+            let left = beside(left);
+            format!("nothing of {short} left: 0 processes{left}.   orch logs {short}{at} | orch bundle {short}")
         }
         Some(left) if left.processes == 0 => {
             format!("nothing of {short} left: 0 processes{}.   orch show {short}", beside(left))
@@ -37,6 +44,11 @@ pub fn ending(record: &Record, short: &str, exit: u8, width: usize) -> Vec<Strin
         None => format!("what is left of {short} is not known.   orch ps"),
     });
     lines
+}
+
+/// Whether its failure is one that its server's log tells of.
+fn has_log(record: &Record) -> bool {
+    record.failure.as_ref().is_some_and(|failure| failure.start.is_some() || failure.stage == "server")
 }
 
 /// What else was seen to when a server had ended.
@@ -60,27 +72,5 @@ fn judged(record: &Record, exit: u8, width: usize, lines: &mut Vec<String>) {
     let mut said = BTreeSet::new();
     for reason in record.verdict.reasons.iter().filter(|reason| said.insert(&reason.text)) {
         lines.extend(wrap(&reason.text, "  ", width));
-    }
-}
-
-fn failed(failure: &Failure, exit: u8, width: usize, lines: &mut Vec<String>) {
-    let word = match failure.stage.as_str() {
-        "gate" => "DID NOT START",
-        "server" => "DIED WHILE MEASURED",
-        "load" => "COULD NOT MEASURE",
-        _ => "COULD NOT LAUNCH",
-    };
-    lines.push(fit(word, &format!("exit {exit}"), width));
-    lines.extend(wrap(&failure.text, "  what  ", width));
-    if let Some(line) = &failure.line {
-        let place = failure.line_no.map(|number| format!("server.log:{number}  ")).unwrap_or_default();
-        lines.extend(wrap(&format!("{place}{line}"), "  line  ", width));
-    }
-    if let Some(remedy) = &failure.remedy {
-        lines.extend(wrap(remedy, "  do    ", width));
-    }
-    if !failure.last_words.is_empty() {
-        lines.push("  its last words:".to_owned());
-        lines.extend(failure.last_words.iter().map(|line| fit(&format!("    {line}"), "", width)));
     }
 }

@@ -1,5 +1,6 @@
 //! Tables without lines, for 80 columns.
 
+use super::number::plain;
 use comfy_table::{CellAlignment, ContentArrangement, presets};
 
 /// The width that everything is made for.
@@ -46,9 +47,9 @@ impl Table {
         Table(table)
     }
 
-    /// One more row, with a cell for each column.
+    /// One more row, with a cell for each column. What is in them may be a stranger's, and steers nothing.
     pub fn row(&mut self, cells: impl IntoIterator<Item = impl ToString>) {
-        self.0.add_row(cells.into_iter().map(|cell| cell.to_string()).collect::<Vec<_>>());
+        self.0.add_row(cells.into_iter().map(|cell| plain(&cell.to_string())).collect::<Vec<_>>());
     }
 }
 

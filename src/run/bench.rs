@@ -1,23 +1,27 @@
 //! One step: sent, measured, summed up, written down.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use tokio_util::sync::CancellationToken;
 
 use super::counters::{Sources, Watch};
-use super::effective;
 use super::error::{RunError, Stop};
+use super::machine::Readings;
 use super::serving::{Compiled, ServerLog};
+use super::{effective, recount};
 use crate::clock::Clock;
 use crate::event::{Emit, EmitError, Event, Scope};
 use crate::gate;
 use crate::load::{self, Options, Part, Progress, Target};
 use crate::measure::{
-    self, Capacity, Client, FileError, HistogramLog, Measured, Row, RowWriter, Seen, Settled, WarmUp,
+    self, Capacity, Client, FileError, HistogramLog, Measured, Row, RowWriter, Seen, Settled, Timeline, TokenSource,
+    WarmUp,
 };
+use crate::profile::{PROMPT_KINDS, Prompt, prompts};
 use crate::record::model::StepResult;
-use crate::render::{Step, Warning};
+use crate::render::{Step, Warning, Workload};
 
 /// What a step needs beside itself.
 pub struct Bench<'a> {
@@ -43,6 +47,10 @@ pub struct Bench<'a> {
     pub flush: Option<&'a str>,
     /// What the server can hold, where it was asked.
     pub capacity: Option<&'a Capacity>,
+    /// What the server's machine reads, where the server is ours.
+    pub machine: Option<&'a Readings>,
+    /// Whether it is a load that a search tries.
+    pub probe: bool,
     /// Whether a request's row holds each of its chunks.
     pub keep_chunks: bool,
     /// Whether a step that an interrupt cut short leaves a result, which is not valid. Where the run can be resumed it
@@ -58,6 +66,8 @@ pub struct Files {
     /// The user's own file, until it cannot be written.
     copy: Option<RowWriter>,
     unwritten: Option<FileError>,
+    /// Where workloads are kept as they were sent.
+    folder: Option<PathBuf>,
 }
 
 impl Files {
@@ -66,7 +76,23 @@ impl Files {
     pub fn in_folder(folder: &Path, clock: &Clock, done: &[String]) -> Result<Self, FileError> {
         let rows = RowWriter::resumed(&folder.join("requests.jsonl.zst"), done)?;
         let histograms = HistogramLog::resumed(&folder.join("histograms.hlog"), origin(clock), done)?;
-        Ok(Files { rows: Some(rows), histograms: Some(histograms), ..Files::default() })
+        let folder = Some(folder.join("workloads"));
+        Ok(Files { rows: Some(rows), histograms: Some(histograms), folder, ..Files::default() })
+    }
+
+    /// Keeps what a step sends, under its hash: files of prompts and traces may change. Built-in prompts are in the
+    /// program, and what is made to a length follows from the seed.
+    fn freeze(&self, workload: &Workload) -> Result<(), FileError> {
+        let Some(folder) = self.folder.as_ref().filter(|_| is_of_files(workload)) else { return Ok(()) };
+        let hex = workload.hash.trim_start_matches("sha256:");
+        let path = folder.join(format!("{}.json.zst", hex.get(..16).unwrap_or(hex)));
+        if path.exists() {
+            return Ok(());
+        }
+        let fail = |source| FileError { act: "write", path: path.clone(), source };
+        let text = serde_json::to_vec(workload).map_err(|error| fail(error.into()))?;
+        let packed = zstd::encode_all(text.as_slice(), 3).map_err(fail)?;
+        std::fs::create_dir_all(folder).and_then(|()| std::fs::write(&path, packed)).map_err(fail)
     }
 
     /// Also writes the rows as plain lines to a file of the user's own. If that cannot be written, the measurement and
@@ -91,6 +117,13 @@ impl Files {
     }
 }
 
+/// Whether files of the user's say what is sent.
+fn is_of_files(workload: &Workload) -> bool {
+    let built_in =
+        |prompt: &Prompt| PROMPT_KINDS.iter().filter_map(|kind| prompts(kind)).any(|all| all.contains(prompt));
+    workload.special.trace.is_some() || workload.prompts.iter().any(|prompt| !built_in(prompt))
+}
+
 /// The wall-clock time of the clock's moment 0.
 fn origin(clock: &Clock) -> SystemTime {
     let since_epoch = Duration::try_from(clock.now().as_duration()).unwrap_or_default();
@@ -100,12 +133,13 @@ fn origin(clock: &Clock) -> SystemTime {
 
 /// Measures a step and says so; the result is in the journal when this returns.
 pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Files) -> Result<StepResult, Stop> {
+    files.freeze(&step.workload).map_err(RunError::from)?;
     let scope = Scope::Step(step.name.clone());
     let halt = bench.interrupt.child_token();
     if let Some(capacity) = bench.capacity {
         effective::warn(capacity, step, bench.log)?;
     }
-    let mut told = Told { bench, halt: &halt, scope: scope.clone(), files, broken: None, part: None };
+    let mut told = Told::new(bench, &halt, scope.clone(), files);
     let vocabulary = super::until(&halt, load::lengths::calibrate(bench.target, &step.workload, bench.clock)).await??;
     let options = Options { vocabulary, ..bench.options.clone() };
     let mut running = load::Running::start(bench.target, step, bench.clock, &halt, &options)?;
@@ -123,7 +157,10 @@ pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Fil
         told.emit_or_halt(Event::Warning(Warning::new("not_settled", text)));
     }
     // Nothing is in flight from here to the go: what the engine counts after this is the measured requests' alone.
-    if let Some(warning) = flush(bench, step).await {
+    // An interrupt or the server's end is told elsewhere, and with either there is no cache to speak of.
+    if let Ok(Some(warning)) = super::until(&halt, flush(bench, step)).await
+        && super::until(&halt, tokio::time::sleep(LAST_WORD)).await.is_ok()
+    {
         told.emit_or_halt(Event::Warning(warning));
     }
     let log_end = bench.server_log.and_then(|log| log.end());
@@ -131,12 +168,27 @@ pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Fil
     if !halt.is_cancelled() {
         watch.before().await;
     }
-    let measured = watch.during(running.measure(&mut |progress| told.tell(&progress))).await?;
+    let tokenize = watch.tokenize(bench.capacity.is_some_and(|capacity| *capacity != Capacity::default()));
+    told.holds = tokenize.is_some();
+    let measured = watch.during(running.measure(&mut |progress| told.tell(&progress))).await;
     // The last answer has ended just now.
     let seen = watch.after().await;
+    let mut measured = match measured {
+        Ok(measured) => measured,
+        Err(error) => {
+            told.write_held(&[])?;
+            return Err(error.into());
+        }
+    };
+    if !halt.is_cancelled() {
+        // An interrupt leaves the rest uncounted, and is told by the record.
+        let _ = super::until(&halt, recount::recount(&mut measured, bench.target, tokenize)).await;
+    }
+    told.write_held(&measured.timelines)?;
     // After the wait for the counters: a log may come a little later too.
     let log = bench.server_log.and_then(|log| log.told(log_end));
-    let seen = Seen { log, capacity: bench.capacity.cloned(), ..seen };
+    let machine = bench.machine.map(Readings::machine);
+    let seen = Seen { log, machine, capacity: bench.capacity.cloned(), ..seen };
     if let Some(error) = told.broken {
         return Err(error.into());
     }
@@ -156,6 +208,9 @@ pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Fil
     }
     if interrupted { Err(Stop::Interrupted) } else { Ok(result) }
 }
+
+/// How long the end of a server that does not empty its cache may take to be noticed.
+const LAST_WORD: Duration = Duration::from_millis(500);
 
 /// Empties the prefix cache before a cold workload: the warm-up, and the steps before, have sent the same prompts.
 async fn flush(bench: &Bench<'_>, step: &Step) -> Option<Warning> {
@@ -190,6 +245,7 @@ fn result(
         counters: summary.counters,
         sources: summary.sources,
         acceptance_by_position: summary.acceptance_by_position,
+        probe: bench.probe,
     };
     (result, summary.warnings)
 }
@@ -219,6 +275,16 @@ struct Told<'a, 'b> {
     files: &'a mut Files,
     broken: Option<RunError>,
     part: Option<Part>,
+    /// The rows of answers without a count of tokens, until the tokens of their texts are known.
+    held: BTreeMap<u64, Row>,
+    /// Whether there may be somebody to ask for them.
+    holds: bool,
+}
+
+impl<'a, 'b> Told<'a, 'b> {
+    fn new(bench: &'a Bench<'b>, halt: &'a CancellationToken, scope: Scope, files: &'a mut Files) -> Self {
+        Told { bench, halt, scope, files, broken: None, part: None, held: BTreeMap::new(), holds: false }
+    }
 }
 
 impl Told<'_, '_> {
@@ -248,8 +314,9 @@ impl Told<'_, '_> {
         }
         if progress.part == Part::Measured && !progress.finished.is_empty() {
             let Scope::Step(step) = &self.scope else { return Ok(()) };
-            let rows: Vec<Row> =
-                progress.finished.iter().map(|timeline| Row::of(timeline, step, self.bench.keep_chunks)).collect();
+            let rows = progress.finished.iter().map(|timeline| Row::of(timeline, step, self.bench.keep_chunks));
+            let (held, rows): (Vec<Row>, Vec<Row>) = rows.partition(|row| self.may_be_recounted(row));
+            self.held.extend(held.into_iter().map(|row| (row.id, row)));
             self.files.write(&rows)?;
         }
         Ok(self.emit(Event::LoadProgress {
@@ -261,6 +328,23 @@ impl Told<'_, '_> {
             chunks_per_s: progress.chunks_per_s,
             ttft_ms: progress.ttft_ms,
         })?)
+    }
+
+    /// Whether the answer came without a count of tokens and may have one yet.
+    fn may_be_recounted(&self, row: &Row) -> bool {
+        self.holds && row.token_source == Some(TokenSource::Chunks)
+    }
+
+    /// Writes the rows that waited, as the answers are now.
+    fn write_held(&mut self, timelines: &[Timeline]) -> Result<(), FileError> {
+        let Scope::Step(step) = &self.scope else { return Ok(()) };
+        for timeline in timelines {
+            if let Some(row) = self.held.get_mut(&timeline.id) {
+                *row = Row::of(timeline, step, self.bench.keep_chunks);
+            }
+        }
+        let rows: Vec<Row> = std::mem::take(&mut self.held).into_values().collect();
+        self.files.write(&rows)
     }
 
     fn emit(&self, event: Event) -> Result<(), EmitError> {

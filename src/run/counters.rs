@@ -11,7 +11,6 @@ use regex::Regex;
 use crate::clock::Clock;
 use crate::engine::{self, Definition};
 use crate::load::Target;
-use crate::load::url::Endpoint;
 use crate::measure::Seen;
 use crate::measure::counters::{AcceptanceLines, Counter, CounterRules, Page, Reading, Window};
 use crate::profile::{EngineKind, Profile};
@@ -43,6 +42,10 @@ pub struct Sources {
     log: Option<(PathBuf, Vec<Regex>)>,
     /// Whether the server was told to speculate.
     speculates: bool,
+    /// The path that counts the tokens of a text.
+    tokenize: Option<String>,
+    /// Whether all this is a guess, the endpoint being somebody's.
+    guessed: bool,
 }
 
 impl Sources {
@@ -60,12 +63,21 @@ impl Sources {
             path: definition.endpoints.metrics.clone().unwrap_or_else(|| "/metrics".to_owned()),
             log: (!patterns.is_empty()).then(|| (server_log.to_owned(), patterns)),
             speculates,
+            tokenize: definition.endpoints.tokenize.clone(),
+            guessed: false,
         }
     }
 
     /// Those of an endpoint that is not known: the page shows whose it is.
     pub fn of_endpoint() -> Self {
-        Sources { rules: builtin().collect(), path: "/metrics".to_owned(), log: None, speculates: false }
+        Sources {
+            rules: builtin().collect(),
+            path: "/metrics".to_owned(),
+            log: None,
+            speculates: false,
+            tokenize: Some("/tokenize".to_owned()),
+            guessed: true,
+        }
     }
 }
 
@@ -110,6 +122,13 @@ impl<'a> Watch<'a> {
             let rules = whose(&self.sources.rules, &page)?;
             Some((rules, Reading::of(page, rules, at, took)?))
         });
+    }
+
+    /// The path that counts the tokens of a text, where there may be one. A server that is not known is asked only if its
+    /// page is an engine's, or it `tells` otherwise that it is one: to others a text may be a request like any other.
+    pub(super) fn tokenize(&self, tells: bool) -> Option<&'a str> {
+        let sources = self.sources;
+        sources.tokenize.as_deref().filter(|_| !sources.guessed || tells || self.before.is_some())
     }
 
     /// Does the work, and meanwhile reads the gauges once a second.
@@ -195,16 +214,32 @@ fn whose<'a>(rules: &'a [CounterRules], page: &Page) -> Option<&'a CounterRules>
 
 impl Paged {
     fn new(target: &Target, path: &str) -> Option<Self> {
-        let endpoint = Endpoint::parse(&target.base_url).ok()?;
-        // A proxy of the environment must not stand between: the load has none either.
-        let client = reqwest::Client::builder()
+        let endpoint = target.endpoint().ok()?;
+        // Of several servers one page would be a part, and not all that was counted.
+        if !target.more.is_empty() {
+            return None;
+        }
+        let mut builder = reqwest::Client::builder();
+        if let Some(path) = &endpoint.unix {
+            builder = builder.unix_socket(path.as_path());
+        }
+        if let Some(pem) = endpoint.net.ca.as_ref().and_then(|path| std::fs::read(path).ok()) {
+            builder = builder.tls_certs_only(reqwest::Certificate::from_pem_bundle(&pem).ok()?);
+        }
+        // A proxy of the environment must not stand between: the engine's own page is asked for without one.
+        let client = builder
             .no_proxy()
+            .tls_danger_accept_invalid_certs(endpoint.net.insecure)
             .connect_timeout(CONNECT)
             .timeout(PAGE)
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .ok()?;
-        Some(Paged { client, url: endpoint.url(path), headers: target.headers.clone() })
+        let url = match &endpoint.unix {
+            Some(_) => format!("http://localhost{path}"),
+            None => endpoint.url(path),
+        };
+        Some(Paged { client, url, headers: target.headers.clone() })
     }
 
     /// The page, if there is one.

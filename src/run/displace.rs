@@ -27,7 +27,10 @@ impl Hold {
     /// Takes the right to measure on this host, unless the profile shares it.
     pub(super) fn measure(&mut self, job: &Job<'_>, cx: &Context<'_>) -> Result<(), Stop> {
         if self.alone.is_none() && !job.profile.share {
-            self.alone = Some(cx.work.measure(&format!("run {} (pid {})", cx.folder.id(), std::process::id()))?);
+            let held = cx.work.measure(&format!("run {} (pid {})", cx.folder.id(), std::process::id()))?;
+            let lease = held.shown();
+            self.alone = Some(held);
+            cx.folder.journal.emit(Scope::Run, Event::LeaseTaken { lease })?;
         }
         Ok(())
     }
@@ -43,11 +46,21 @@ impl Hold {
 
     /// Gives it all back.
     pub(super) async fn let_go(self, job: &Job<'_>, cx: &Context<'_>) -> Result<(), EmitError> {
-        match self.room {
+        let back = match self.room {
             Some(room) => hand_back(room, job, cx).await,
             None => Ok(()),
-        }
+        };
+        let Some(held) = self.alone else { return back };
+        let lease = held.shown();
+        drop(held);
+        back.and(cx.folder.journal.emit(Scope::Run, Event::LeaseLeft { lease }))
     }
+}
+
+/// That nobody has in hand what shall make room: what another run has stopped is down for it, and not for this one.
+pub(super) fn check_free(job: &Job<'_>, cx: &Context<'_>) -> Result<(), Stop> {
+    let Some(Displace { production, .. }) = job.displace else { return Ok(()) };
+    Undo::check_free(cx.work, &What::Production(production.clone())).map_err(refused)
 }
 
 /// Stops production, if the run asks for it, production is up and nobody has used it for a while. From here on its
@@ -58,8 +71,7 @@ async fn make_room(job: &Job<'_>, cx: &Context<'_>) -> Result<Option<Undo>, Stop
     let shown = production.shown();
     let told =
         |ok: bool, text: String| log.emit(Scope::Run, Event::Preflight { check: "displace".to_owned(), ok, text });
-    // What another run has stopped is down for it, and not for this one.
-    Undo::check_free(cx.work, &What::Production(production.clone())).map_err(refused)?;
+    check_free(job, cx)?;
     if !production.is_up().await.map_err(refused)? {
         // What is down before is none of ours to start.
         told(true, format!("{shown} is not up: there is nothing to stop"))?;
@@ -77,7 +89,7 @@ async fn make_room(job: &Job<'_>, cx: &Context<'_>) -> Result<Option<Undo>, Stop
     let undo = Undo::begin(cx.work, cx.folder.id().as_str(), What::Production(production.clone()), job.orch);
     let undo = undo.map_err(refused)?;
     log.emit(Scope::Run, Event::Displaced { what: shown })?;
-    match production.stop().await {
+    match deploy::act(cx.work, undo.record(), deploy::Act::Stop, job.orch).await {
         Ok(()) => Ok(Some(undo)),
         Err(error) => {
             // It may be down all the same.

@@ -9,7 +9,7 @@ use crate::load::LoadError;
 use crate::measure::FileError;
 use crate::preflight::PreflightError;
 use crate::record::StoreError;
-use crate::record::model::Failure;
+use crate::record::model::{FailedStart, Failure, LogLine};
 use crate::render::Fault;
 
 /// The run was ended because what happened could not be written down.
@@ -142,7 +142,10 @@ impl From<GateError> for Stop {
         let kind = match &error {
             GateError::Journal(_) | GateError::Log(_) => "unknown",
             GateError::Exited { exited, .. } if exited.stopped => "stopped",
-            GateError::Exited { .. } => "unknown",
+            GateError::Exited { .. }
+            | GateError::Confirmed { .. }
+            | GateError::DeadRank { .. }
+            | GateError::LooksFatal { .. } => "unknown",
             GateError::TimedOut { .. } => "not_ready_in_time",
             GateError::Unfit { .. } => "unfit",
             GateError::Plan { .. } => "bad_config",
@@ -154,8 +157,24 @@ impl From<GateError> for Stop {
         if let GateError::Unfit { remedy, .. } = &error {
             failure.remedy = Some(remedy.clone());
         }
+        if let GateError::Exited { exited, .. } = &error {
+            failure.remedy = signal_remedy(exited).map(str::to_owned);
+        }
         if let Some(log) = error.log() {
             told_by(&mut failure, log.root.as_ref(), log.last_words.clone());
+            if let (None, Some(kind), GateError::TimedOut { .. }) = (&log.root, log.looks_like, &error) {
+                failure.kind = kind.to_owned();
+                failure.remedy = Some(silent_remedy(kind).to_owned());
+            }
+            failure.start = Some(FailedStart {
+                rule: error.rule().unwrap_or_default().to_owned(),
+                phase: log.phase.clone(),
+                after_s: log.elapsed.as_secs_f64(),
+                rank: log.root.as_ref().and_then(|root| root.rank),
+                retry: log.root.as_ref().and_then(|root| root.retry.clone()),
+                not: log.consequence.clone().map(|(line_no, line)| LogLine { line_no, line: line.trim().to_owned() }),
+                known_good: None,
+            });
         }
         Stop::Failed(Box::new(failure))
     }
@@ -175,13 +194,41 @@ pub(super) fn died_under_load(step: &str, exited: &Exited, log: &Path, ready_lin
         return Stop::failed("server", "stopped", text, Some("`orch stop` does so; run it again".to_owned()));
     }
     let text = format!("the server ended while step `{step}` was measured: {exited}");
-    let mut failure = failure("server", "unknown", text, None);
+    let mut failure = failure("server", "unknown", text, signal_remedy(exited).map(str::to_owned));
     match gate::log::read(log, grammar, Some(ready_lines)) {
         // What it lived through before is not why it died.
         Ok(said) => told_by(&mut failure, said.startup.root(), said.startup.last_words()),
         Err(error) => failure.remedy = Some(format!("its log {} cannot be read: {error}", log.display())),
     }
     Stop::Failed(Box::new(failure))
+}
+
+/// What to do about a start that ended without a word, by what its processes and devices looked like.
+fn silent_remedy(kind: &str) -> &'static str {
+    match kind {
+        "rank_missing" => {
+            "a rank ended without a word: look at the kernel's log, and at what the other ranks wait for in `evidence/` of the run"
+        }
+        _ => {
+            "the ranks wait for each other: `evidence/` of the run says where each of them stands; try without one part that they \
+              talk through (NCCL_P2P_DISABLE, another attention backend, without graphs)"
+        }
+    }
+}
+
+/// What to do about a server that a signal ended, if its log tells of nothing. A shell tells a signal as a code.
+fn signal_remedy(exited: &Exited) -> Option<&'static str> {
+    match exited.signal.or_else(|| exited.code.filter(|code| (129..=159).contains(code)).map(|code| code - 128))? {
+        4 => Some(
+            "the program holds an instruction that this processor does not have: take a build of the engine for this \
+             processor, or turn off what needs the instruction (llama.cpp: `flags: {no-repack: true}`)",
+        ),
+        7 => Some(
+            "a bus error: most often shared memory was full (`df /dev/shm`), or a file that is mapped was cut short",
+        ),
+        9 => Some("nobody says who killed it: the kernel's log says whether the host's memory ran out (`dmesg -T`)"),
+        _ => None,
+    }
 }
 
 /// Puts what a log says into a failure.
@@ -200,13 +247,22 @@ fn of(stage: &str, kind: &str, error: &dyn miette::Diagnostic) -> Stop {
 }
 
 fn failure(stage: &str, kind: &str, text: String, remedy: Option<String>) -> Failure {
-    Failure {
-        stage: stage.to_owned(),
-        kind: kind.to_owned(),
-        text,
-        line: None,
-        line_no: None,
-        remedy,
-        last_words: Vec::new(),
+    Failure { stage: stage.to_owned(), kind: kind.to_owned(), text, remedy, ..Failure::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_death_without_a_word_says_what_its_signal_means() {
+        let ended = |code, signal| Exited { code, signal, stopped: false };
+        let illegal = signal_remedy(&ended(None, Some(4))).unwrap();
+        assert!(illegal.contains("an instruction that this processor does not have"), "{illegal}");
+        assert_eq!(signal_remedy(&ended(Some(132), None)), Some(illegal), "as a shell tells it");
+        assert!(signal_remedy(&ended(None, Some(9))).unwrap().contains("the host's memory"));
+        assert_eq!(signal_remedy(&ended(Some(1), None)), None);
+        assert_eq!(signal_remedy(&ended(Some(0), None)), None);
+        assert_eq!(signal_remedy(&ended(None, Some(15))), None, "it was told to end");
     }
 }

@@ -12,21 +12,10 @@ pub fn not_yet(profile: &Profile) -> Vec<Fault> {
         (!profile.hosts.is_empty(), "hosts", "run on other hosts"),
         (profile.parallel.nodes.is_some_and(|nodes| nodes > 1), "parallel.nodes", "run on several nodes"),
         (matches!(profile.launch.via, Via::Systemd), "launch.via", "measure a server that a unit starts"),
-        (!profile.engine.patches.is_empty(), "engine.patches", "patch an engine"),
-        (!profile.gate.patience.is_empty(), "gate.patience", "tell a stalled phase from a slow one"),
-        (profile.repeat.starts > 1, "repeat.starts", "start a server several times"),
-        (profile.repeat.runs > 1, "repeat.runs", "measure several times on one start"),
-        (profile.suspect.is_some(), "suspect", "confirm a suspicious result"),
         (hooks.before_launch.is_some(), "hooks.before_launch", "run hooks"),
         (hooks.after_ready.is_some(), "hooks.after_ready", "run hooks"),
         (hooks.after_bench.is_some(), "hooks.after_bench", "run hooks"),
         (hooks.after_stop.is_some(), "hooks.after_stop", "run hooks"),
     ];
-    let mut faults: Vec<Fault> =
-        asked.into_iter().filter(|(asked, ..)| *asked).map(|(_, key, what)| Fault::not_yet(key, what)).collect();
-    for (name, _) in profile.bench.iter().filter(|(_, bench)| bench.arrival.as_deref() == Some("gamma")) {
-        let fault = Fault::not_yet(format!("bench.{name}.arrival"), "draw gamma gaps");
-        faults.push(fault.help("`poisson` and `constant` are there"));
-    }
-    faults
+    asked.into_iter().filter(|(asked, ..)| *asked).map(|(_, key, what)| Fault::not_yet(key, what)).collect()
 }

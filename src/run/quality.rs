@@ -46,7 +46,7 @@ pub(super) async fn ask(
 }
 
 async fn one(bench: &Bench<'_>, question: &Question) -> Result<Answer, Stop> {
-    let prompt = Prompt { id: question.id.clone(), text: question.prompt.clone() };
+    let prompt = Prompt { id: question.id.clone(), text: question.prompt.clone(), then: Vec::new() };
     let stop = render::Stop::Natural { max_tokens: question.max_tokens };
     let mut workload = Workload::plain("quality", Api::Chat, vec![prompt], stop, 0, Lengths::default());
     workload.body = Map::from_iter([("temperature".to_owned(), Value::from(0))]);

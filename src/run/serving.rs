@@ -28,46 +28,67 @@ impl ServerLog<'_> {
 
     /// What it told from a place on. `None` where the engine's log tells nothing of this, or cannot be read.
     pub(super) fn told(&self, from: Option<u64>) -> Option<Logged> {
-        if self.grammar.serving().is_empty() {
-            return None;
-        }
-        self.read(from?).ok()
+        let mut reading = Reading::from(*self, from?)?;
+        reading.more().ok()?;
+        // A line without its end is still being written.
+        Some(reading.serving.told())
+    }
+}
+
+/// A log that is read from a place on, each byte of it once.
+struct Reading<'a> {
+    path: &'a Path,
+    from: u64,
+    at: u64,
+    /// Holds the beginning of a line that is still being written.
+    splitter: Splitter,
+    serving: Serving<'a>,
+}
+
+impl<'a> Reading<'a> {
+    /// `None` where the engine's log tells nothing.
+    fn from(log: ServerLog<'a>, from: u64) -> Option<Self> {
+        let ServerLog { path, grammar } = log;
+        let tells = !grammar.serving().is_empty();
+        tells.then(|| Reading { path, from, at: from, splitter: Splitter::default(), serving: Serving::new(grammar) })
     }
 
-    fn read(&self, from: u64) -> io::Result<Logged> {
+    /// Reads what was added.
+    fn more(&mut self) -> io::Result<()> {
         let mut file = File::open(self.path)?;
-        let mut at = file.seek(SeekFrom::Start(from))?;
-        let (mut splitter, mut serving) = (Splitter::default(), Serving::new(self.grammar));
+        file.seek(SeekFrom::Start(self.at))?;
+        let Reading { from, at, splitter, serving, .. } = self;
         let mut block = vec![0; 64 << 10];
-        loop {
+        while *at - *from <= MOST_BYTES {
             let read = file.read(&mut block)?;
-            at += read as u64;
-            splitter.feed(&block[..read], |piece| serving.take(&piece));
-            if read == 0 || at - from > MOST_BYTES {
-                // A line without its end is still being written.
-                return Ok(serving.told());
+            if read == 0 {
+                break;
             }
+            *at += read as u64;
+            splitter.feed(&block[..read], |piece| serving.take(&piece));
         }
+        Ok(())
     }
 }
 
 /// Whether the log tells of compiling, asked again and again.
 pub(super) struct Compiled<'a> {
-    log: Option<ServerLog<'a>>,
-    from: Option<u64>,
+    reading: Option<Reading<'a>>,
     lines: u64,
 }
 
 impl<'a> Compiled<'a> {
     /// Looks at what is written from now on.
     pub(super) fn from_now(log: Option<ServerLog<'a>>) -> Self {
-        Compiled { log, from: log.and_then(|log| log.end()), lines: 0 }
+        Compiled { reading: log.and_then(|log| Reading::from(log, log.end()?)), lines: 0 }
     }
 
     /// Whether it told of more than at the last look.
     pub(super) fn more(&mut self) -> bool {
-        // From the beginning each time: a line may have been half written when it was looked at before.
-        let told = self.log.and_then(|log| log.told(self.from)).and_then(|told| told.compiled).unwrap_or(0);
+        let Some(reading) = &mut self.reading else { return false };
+        // What cannot be read now may be readable at the next look.
+        let _ = reading.more();
+        let told = reading.serving.so_far().compiled.unwrap_or(0);
         std::mem::replace(&mut self.lines, told) < told
     }
 }
@@ -120,6 +141,12 @@ mod tests {
         file.write_all(b"tune\nserving\n").unwrap();
         assert!(compiled.more());
         assert!(!compiled.more());
+        // What was read is not read again: it may be gone.
+        let there = std::fs::metadata(&path).unwrap().len();
+        std::fs::write(&path, vec![b'\n'; there as usize]).unwrap();
+        assert!(!compiled.more());
+        file.write_all(b"autotune\n").unwrap();
+        assert!(compiled.more());
         assert!(!Compiled::from_now(None).more());
     }
 }

@@ -1,8 +1,9 @@
 //! Where the server of a run comes from: it is started, taken over from an earlier orch that was killed under the same
 //! run, one that another run kept, or one at an address. And what becomes of it in the end.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use regex::Regex;
 use serde_json::{Value, json};
 
 use super::container::Around;
@@ -10,7 +11,7 @@ use super::displace::Hold;
 use super::error::Stop;
 use super::{Context, Job, head, plan, start, until};
 use crate::event::{Emit, Event, Scope};
-use crate::gate::{self, LogGrammar, Ready};
+use crate::gate::{self, Conduct, LogGrammar, Patience, Ready};
 use crate::launch::{self, Server, TakenOver};
 use crate::preflight;
 use crate::record::model::Left;
@@ -49,6 +50,8 @@ pub(super) struct Prepared {
     taken: Option<TakenOver>,
     /// What the server prints.
     pub(super) log: PathBuf,
+    /// Where the model is, where it is a file or folder of this machine.
+    model: Option<PathBuf>,
 }
 
 /// A server that is there, or is being started.
@@ -63,6 +66,8 @@ pub(super) async fn prepare(job: &Job<'_>, cx: &Context<'_>, hold: &mut Hold) ->
     let log = &cx.folder.journal;
     match &job.source {
         Source::Start => {
+            // What a restorer still has in hand it ends first: a server that is taken over now would be gone soon.
+            super::displace::check_free(job, cx)?;
             let taken = launch::adopt(cx.work, cx.folder.id().as_str()).await?;
             let place = taken.as_ref().and_then(|taken| Some((taken.port?, taken.devices.clone())));
             let envs = cx.work.envs();
@@ -78,7 +83,7 @@ pub(super) async fn prepare(job: &Job<'_>, cx: &Context<'_>, hold: &mut Hold) ->
             };
             let around = |image| Around { profile: job.profile, facts: &facts, image, model: model.as_deref() };
             let plan = plan(job, &facts, image.as_ref().map(around), cx, |_| Ok(()))?;
-            Ok(Prepared { facts, plan, taken, image, log: cx.server_log.to_owned() })
+            Ok(Prepared { facts, plan, taken, image, log: cx.server_log.to_owned(), model })
         }
         Source::Kept(text) => {
             let taken = launch::attach(cx.work, text)?;
@@ -94,7 +99,7 @@ pub(super) async fn prepare(job: &Job<'_>, cx: &Context<'_>, hold: &mut Hold) ->
                 plan.command = taken.command.clone();
                 warn(log, &format!("measured on {id}, which was up before: its start is not part of this run"))
             })?;
-            Ok(Prepared { facts, plan, log: taken.log.clone(), image: None, taken: Some(taken) })
+            Ok(Prepared { facts, plan, log: taken.log.clone(), image: None, taken: Some(taken), model: None })
         }
         Source::Url(url) => {
             let facts = assumed(job)?;
@@ -103,7 +108,7 @@ pub(super) async fn prepare(job: &Job<'_>, cx: &Context<'_>, hold: &mut Hold) ->
                 warn(log, &format!("measured on {url}, which orch did not start: what it runs with is not known"))
             })?;
             plan.readiness.base_url = url.trim_end_matches('/').to_owned();
-            Ok(Prepared { facts, plan, taken: None, image: None, log: cx.server_log.to_owned() })
+            Ok(Prepared { facts, plan, taken: None, image: None, log: cx.server_log.to_owned(), model: None })
         }
     }
 }
@@ -154,7 +159,7 @@ const NOT_THE_SERVERS: [&str; 15] = [
 
 /// Refuses a profile that would start another server than the one that is there: its results would be told as those of
 /// settings that never were. Takes over the version that was found then.
-fn same_settings(folder: &std::path::Path, profile: &Value, facts: &mut Facts) -> Result<(), Stop> {
+fn same_settings(folder: &Path, profile: &Value, facts: &mut Facts) -> Result<(), Stop> {
     let Ok(reading) = journal::read(&folder.join("journal.jsonl")) else { return Ok(()) };
     let record = fold(reading.entries()).record;
     if let Some(engine) = &record.engine {
@@ -211,13 +216,33 @@ pub(super) async fn ready(
     let (server, log, emit) = (&obtained.server, &prepared.log, &cx.folder.journal);
     let ready = match obtained.up {
         true => gate::prove(server, log, readiness, cx.clock, emit).await?,
-        false => gate::wait(server, log, readiness, grammar, cx.clock, emit).await?,
+        false => {
+            let model = prepared.model.as_deref();
+            let conduct =
+                Conduct { weights_bytes: model.and_then(gate::life::look::weights_bytes), ..conduct(job, cx) };
+            gate::wait(server, log, readiness, grammar, &conduct, cx.clock, emit).await?
+        }
     };
     if job.after == After::Keep && server.is_ours() {
         // From here on it stays also if this process is killed.
         server.set_keep()?;
     }
     Ok(ready)
+}
+
+/// By what a start of this job is judged.
+pub(super) fn conduct(job: &Job<'_>, cx: &Context<'_>) -> Conduct {
+    let asked = job.profile.gate.timeout;
+    Conduct {
+        limit: asked.unwrap_or_else(|| gate::auto_limit(job.past.slowest_usual_s())),
+        limit_is_auto: asked.is_none(),
+        patience: Patience::new(&job.profile.gate.patience, job.past.clone(), &job.definition.log),
+        fail_fast: job.fail_fast,
+        // Where it does not read, the definition was refused before.
+        worker: job.definition.log.worker.as_deref().and_then(|pattern| Regex::new(pattern).ok()),
+        weights_bytes: None,
+        evidence: Some(cx.folder.path().join("evidence")),
+    }
 }
 
 /// The one way out: the server is stopped, or stays as was asked. Returns what is left of it on this machine, as far as

@@ -3,17 +3,18 @@
 
 use std::time::Instant;
 
-use super::bench::{Bench, Files, measure_step};
+use super::bench::{Files, measure_step};
 use super::displace::Hold;
 use super::error::{RunError, Stop};
+use super::measuring::{self, Measuring};
 use super::serving::ServerLog;
+use super::source::conduct;
 use super::up_plan::{self, Planned};
-use super::{Context, Job, Sources, effective, judge, limit_s, quality, settings, until};
+use super::{Context, Job, effective, judge, quality, until};
 use crate::deploy::{self, As, DeployError, Deployed, Deployments, Running, Silent, Starting, Undo, What, unified};
 use crate::event::{Emit, Event, Scope};
 use crate::gate::{self, LogGrammar};
 use crate::launch::systemd::Manager;
-use crate::load::{Options, Target};
 use crate::measure::Capacity;
 use crate::record::model::{AnswersWhen, Reason, Record, Verdict, VerdictKind};
 use crate::render::{Readiness, Warning};
@@ -181,33 +182,71 @@ async fn stages(
         going.ended = Ended::Shown;
         return Ok(());
     }
-    let settings = settings(&cx.folder.record().profile);
-    let grammar =
-        LogGrammar::new(&job.definition.log).map_err(Stop::grammar)?.with_settings(settings).with_secrets(job.secrets);
-    hold.measure(job, cx)?;
+    let grammar = measuring::grammar(job, cx)?;
+    if deploy.check.is_some() {
+        hold.measure(job, cx)?;
+    }
     let was_up = match &old {
         Some(old) => deploy::is_up(old, cx.work).map_err(refused)?,
         None => false,
     };
-    let ready = if diff.is_empty() && !secrets_changed && was_up && !deploy.again {
+    let unchanged = diff.is_empty() && !secrets_changed && was_up && !deploy.again;
+    if unchanged {
         going.ended = Ended::Unchanged;
-        prove_again(old.as_ref().unwrap_or(&next), job, cx).await?
     } else {
         hold.make_room(job, cx).await?;
         replace(&next, old.as_ref(), was_up, job, cx, going).await?;
-        gate_new(job, &plan.readiness, &grammar, cx, going).await?
+    }
+    let Going { running, outage, .. } = going;
+    let running = running.as_ref();
+    let proving = async {
+        let (ready, server_log) = match running {
+            // The log of what serves unchanged is that of the run that deployed it.
+            None => (prove_again(old.as_ref().unwrap_or(&next), job, cx).await?, None),
+            Some(running) => {
+                let ready = gate_new(running, job, &plan.readiness, &grammar, cx).await?;
+                outage.up();
+                (ready, Some(ServerLog { path: cx.server_log, grammar: &grammar }))
+            }
+        };
+        look_at(&ready, server_log, &plan.steps, job, deploy, cx).await
     };
-    // The log of what serves unchanged is that of the run that deployed it.
-    let server_log = match going.ended {
-        Ended::Unchanged => None,
-        _ => Some(ServerLog { path: cx.server_log, grammar: &grammar }),
-    };
+    watched(running, cx, proving).await
+}
+
+/// Does it with what the supervisor and the processes of the new server do told beside it, where they are ours.
+async fn watched(
+    running: Option<&Running>,
+    cx: &Context<'_>,
+    work: impl Future<Output = Result<(), Stop>>,
+) -> Result<(), Stop> {
+    let Some(Running::Process(server)) = running else { return work.await };
+    let log: &dyn Emit = &cx.folder.journal;
+    cx.machine.of_gpus(server.devices().len());
+    tokio::select! {
+        biased;
+        worked = work => worked,
+        Err(error) = server.watch_supervisor(log) => Err(error.into()),
+        Err(error) = server.watch_telemetry(cx.machine) => Err(error.into()),
+    }
+}
+
+/// What serves says what it runs with, and is held against the baseline.
+async fn look_at(
+    ready: &gate::Ready,
+    server_log: Option<ServerLog<'_>>,
+    steps: &[crate::render::Step],
+    job: &Job<'_>,
+    deploy: &Deploy<'_>,
+    cx: &Context<'_>,
+) -> Result<(), Stop> {
+    let log = &cx.folder.journal;
     let asked = cx.folder.record().profile;
     let beside = gate::Beside { asked: &asked, facts: &ready.facts, log: None };
     let reading = effective::read(&ready.base_url, &job.definition.readback, &beside, log);
     let capacity = until(cx.interrupt, reading).await??;
-    let Some(step) = plan.steps.iter().find(|step| Some(step.name.as_str()) == deploy.check) else { return Ok(()) };
-    check(&ready, &capacity, step, server_log, job, cx).await
+    let Some(step) = steps.iter().find(|step| Some(step.name.as_str()) == deploy.check) else { return Ok(()) };
+    check(ready, &capacity, step, server_log, job, cx).await
 }
 
 /// Stops what serves, if anything does, and starts the new one in its place. From the stop on a restorer waits for the
@@ -238,25 +277,22 @@ async fn replace(
 }
 
 async fn gate_new(
+    running: &Running,
     job: &Job<'_>,
     readiness: &Readiness,
     grammar: &LogGrammar,
     cx: &Context<'_>,
-    going: &mut Going,
 ) -> Result<gate::Ready, Stop> {
+    let conduct = conduct(job, cx);
     let log = &cx.folder.journal;
-    let readiness = Readiness { timeout_s: Some(limit_s(readiness, job.usual_ready_s)), ..readiness.clone() };
-    let Some(running) = &going.running else { return Err(Stop::Interrupted) };
-    let waiting = gate::wait(running.watched(), cx.server_log, &readiness, grammar, cx.clock, log);
-    let ready = until(cx.interrupt, waiting).await??;
-    going.outage.up();
-    Ok(ready)
+    let waiting = gate::wait(running.watched(), cx.server_log, readiness, grammar, &conduct, cx.clock, log);
+    Ok(until(cx.interrupt, waiting).await??)
 }
 
 /// What serves unchanged has to prove itself too.
 async fn prove_again(serving: &Deployed, job: &Job<'_>, cx: &Context<'_>) -> Result<gate::Ready, Stop> {
     let readiness = &serving.readiness;
-    let limit = std::time::Duration::try_from_secs_f64(limit_s(readiness, job.usual_ready_s)).unwrap_or_default();
+    let limit = conduct(job, cx).limit;
     let asking = gate::answers(&readiness.base_url, readiness.model.as_deref(), readiness.tokens, limit);
     let model = until(cx.interrupt, asking).await?.map_err(|why| {
         let error = DeployError::NotBack { what: serving.shown(), url: readiness.base_url.clone(), why };
@@ -282,24 +318,8 @@ async fn check(
     job: &Job<'_>,
     cx: &Context<'_>,
 ) -> Result<(), Stop> {
-    let target = Target { base_url: ready.base_url.clone(), model: Some(ready.model.clone()), headers: Vec::new() };
-    let options = Options { ask_usage: job.profile.instrument, ..Options::default() };
-    let sources = Sources::of_run(job.profile, job.definition, cx.server_log);
-    let bench = Bench {
-        sources: &sources,
-        target: &target,
-        options: &options,
-        clock: cx.clock,
-        interrupt: cx.interrupt,
-        log: &cx.folder.journal,
-        load_path: "beside",
-        ceiling: crate::selftest::known_ceiling(cx.work),
-        server_log,
-        flush: job.definition.endpoints.flush.as_deref().filter(|_| job.definition.requests.cold_prefix.is_empty()),
-        capacity: Some(capacity),
-        keep_chunks: false,
-        keep_partial: false,
-    };
+    let measuring = Measuring::on(ready, job, cx);
+    let bench = measuring.bench(job, cx, cx.interrupt, server_log, capacity);
     let questions = job.questions;
     let before = match questions {
         [] => None,

@@ -6,6 +6,7 @@
 mod ceiling;
 mod ledger;
 mod server;
+mod verdict;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use ceiling::{Ceiling, known_ceiling, remember, timer_error};
 pub use ledger::Truth;
+pub use verdict::{Drawn, LEAST_STARTS, Rates, rates, residuals};
 
 use crate::clock::Clock;
 use crate::load::{self, LoadError, Options, Target};
@@ -125,7 +127,7 @@ pub enum SelfTestError {
 /// Runs a course. `orch` is this program, which also plays the server; `folder` takes the scenario and the ledger.
 pub async fn run(orch: &Path, course: &Course, pins: Option<Pins>, folder: &Path) -> Result<Outcome, SelfTestError> {
     let server = SimServer::start(orch, course, pins.map(|pins| pins.server), folder).await?;
-    let target = Target { base_url: server.url(), model: Some("simulated".to_owned()), headers: Vec::new() };
+    let target = Target { base_url: server.url(), model: Some("simulated".to_owned()), ..Target::default() };
     let options = Options { pin: pins.map(|pins| pins.client), ..Options::default() };
     let (clock, never) = (Clock::system(), CancellationToken::new());
     let step = step(course);
@@ -136,7 +138,8 @@ pub async fn run(orch: &Path, course: &Course, pins: Option<Pins>, folder: &Path
 }
 
 fn step(course: &Course) -> Step {
-    let prompts = (0..16).map(|n| Prompt { id: n.to_string(), text: format!("Count to {n}.") }).collect();
+    let prompts =
+        (0..16).map(|n| Prompt { id: n.to_string(), text: format!("Count to {n}."), then: Vec::new() }).collect();
     let stop = Stop::Exact { tokens: u64::from(course.chunks) * u64::from(course.tokens_per_chunk) };
     Step {
         name: "selftest".to_owned(),

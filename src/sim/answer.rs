@@ -128,8 +128,10 @@ struct Answer<'a, 'e> {
     asked: Asked,
     plan: Plan,
     voice: Voice,
-    /// Tokens so far.
+    /// Tokens so far,
     tokens: u64,
+    /// and the events that carried them.
+    events: u64,
     /// The moment from which its steps are counted.
     start: Nanos,
     /// When the first tokens came.
@@ -179,6 +181,7 @@ impl<'a, 'e> Answer<'a, 'e> {
             plan,
             voice,
             tokens: 0,
+            events: 0,
             start: 0,
             first: None,
             last: 0,
@@ -275,7 +278,7 @@ impl<'a, 'e> Answer<'a, 'e> {
 
     /// Counts the prompt as read.
     fn read_prompt(&mut self, slot: Slot) -> Slot {
-        let cached = self.engine.cached(&self.asked.prompt, self.asked.may_use_cache);
+        let cached = self.engine.cached(&self.asked.prompt, self.asked.may_use_cache, self.asked.cache_salt.as_deref());
         let prompt = self.asked.prompt.len() as u64;
         self.voice.cached_tokens = cached;
         self.record.entry.cached_tokens = cached;
@@ -379,7 +382,7 @@ impl<'a, 'e> Answer<'a, 'e> {
     fn outcome(&self) -> Outcome {
         let entry = &self.record.entry;
         let first = self.first.unwrap_or(self.start);
-        let tokens = if self.is(FaultKind::WrongUsage) { self.tokens / 2 } else { self.tokens };
+        let tokens = self.said_tokens(self.tokens);
         Outcome {
             tokens,
             finish: match self.fault() {
@@ -394,6 +397,16 @@ impl<'a, 'e> Answer<'a, 'e> {
             drafted: entry.drafted_tokens,
             accepted: entry.accepted_tokens,
             draft_steps: self.engine.scenario.draft_steps(),
+        }
+    }
+
+    /// What is said of so many tokens, which may be wrong on purpose.
+    fn said_tokens(&self, tokens: u64) -> u64 {
+        match self.fault() {
+            Some(FaultKind::WrongUsage) => tokens / 2,
+            Some(FaultKind::DoubleUsage) => tokens * 2,
+            Some(FaultKind::ChunkUsage) => self.events,
+            _ => tokens,
         }
     }
 

@@ -45,6 +45,8 @@ pub(super) struct Asked {
     pub(super) timings_per_token: bool,
     /// Whether the prefix cache may be used for it.
     pub(super) may_use_cache: bool,
+    /// What it leaves in the prefix cache is for those of the same salt.
+    pub(super) cache_salt: Option<String>,
     /// The ids of the prompt, chat template included.
     pub(super) prompt: Vec<u64>,
     /// The last thing that the user said, for what is known.
@@ -85,6 +87,7 @@ impl Asked {
             continuous_usage: options["continuous_usage_stats"].as_bool().unwrap_or(false),
             timings_per_token: body["timings_per_token"].as_bool().unwrap_or(false),
             may_use_cache: body["cache_prompt"].as_bool().unwrap_or(true),
+            cache_salt: text("cache_salt"),
             prompt,
             question,
             model: text("model"),

@@ -235,7 +235,7 @@ impl Engine {
     }
 
     /// How many tokens of a prompt are in the prefix cache; from now on all of it is.
-    pub(super) fn cached(&self, prompt: &[u64], may_use: bool) -> u64 {
+    pub(super) fn cached(&self, prompt: &[u64], may_use: bool, salt: Option<&str>) -> u64 {
         let length = prompt.len() as u64;
         if let Some(share) = self.scenario.serve.cached {
             return ((length as f64 * share) as u64).min(length.saturating_sub(1));
@@ -247,7 +247,9 @@ impl Engine {
         if known.len() > BLOCKS {
             known.clear();
         }
-        let (mut hash, mut hits, mut unbroken) = (0_u64, 0, true);
+        let salt = salt.unwrap_or_default().bytes();
+        let salt = salt.fold(0_u64, |hash, byte| super::words::mix(hash, u64::from(byte)));
+        let (mut hash, mut hits, mut unbroken) = (salt, 0, true);
         for block in prompt.chunks_exact(BLOCK) {
             hash = block.iter().fold(hash, |hash, id| super::words::mix(hash, *id));
             let new = known.insert(hash);

@@ -51,7 +51,7 @@ pub enum Ended {
 pub fn live(life: Life, write: Sink) -> Result<Ended, SimError> {
     let scenario = &life.scenario;
     let workers = processes::start(&scenario.processes, scenario.played(), scenario.ranks.unwrap_or(1).max(1))?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = crate::host::runtime::on_this_thread()?;
     let printer = Rc::new(Printer::new(&Model::of(scenario, life.port), pids(&workers)));
     let workers = Rc::new(RefCell::new(workers));
     let ended = LocalSet::new().block_on(&runtime, async {

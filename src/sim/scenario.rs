@@ -3,15 +3,24 @@
 //! The keys, their shapes and what is said of each stand in `profile`'s field table, which also reads them; the values of
 //! absent keys are the `Default`s here.
 
+mod events;
+mod faults;
+mod serve;
+mod speed;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 use super::processes::Processes;
-use crate::profile::{self, Length, ProfileError};
-use crate::units::{duration_text, parse_duration, read_duration, read_durations, write_duration, write_durations};
+use crate::profile::{self, ProfileError};
+use crate::units::{read_durations, write_durations};
+pub use events::{Compile, Death, Die, Drain, Restart, Stall, Stop};
+pub use faults::{FaultKind, RequestFault};
+pub use serve::{Answer, Broken, Reasoning, RoleChunk, Said, Serve};
+pub use speed::{Natural, Noise, Speed};
 
 /// A scenario. What is `None` is settled when the server starts: by what was asked for, by the engine that is played, or
 /// by nothing, which then means no limit.
@@ -108,66 +117,6 @@ pub struct Speculative {
     pub active: bool,
 }
 
-/// How fast it is.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Speed {
-    /// From the moment a request runs to its first tokens.
-    #[serde(serialize_with = "write_duration", deserialize_with = "read_duration")]
-    pub ttft: Duration,
-    /// Between two steps.
-    #[serde(serialize_with = "write_duration", deserialize_with = "read_duration")]
-    pub step: Duration,
-    /// Tokens of each step after the first, without drafts.
-    pub tokens_per_step: u32,
-    /// Tokens of the first step.
-    pub first_tokens: u32,
-    /// Prompt tokens a second; `None` is at once.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub input_tokens_per_s: Option<f64>,
-    /// How much longer a step takes for each further running request, as a share.
-    pub slowdown: f64,
-    /// How much all that varies.
-    pub noise: Noise,
-}
-
-impl Default for Speed {
-    fn default() -> Self {
-        Speed {
-            ttft: Duration::from_millis(50),
-            step: Duration::from_millis(20),
-            tokens_per_step: 1,
-            first_tokens: 1,
-            input_tokens_per_s: None,
-            slowdown: 0.0,
-            noise: Noise::default(),
-        }
-    }
-}
-
-/// How much times vary: all of a start, or all of a request, by one factor.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Noise {
-    /// Standard deviation of a start's factor.
-    pub start: f64,
-    /// Standard deviation of a request's factor.
-    pub request: f64,
-    /// Factors of which each start draws one.
-    pub modes: Vec<f64>,
-}
-
-/// A distribution of lengths in tokens.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Natural(pub Length);
-
-impl Default for Natural {
-    fn default() -> Self {
-        Natural(Length::Normal { mean: 120.0, stdev: 40.0, min: 20, max: 400 })
-    }
-}
-
 /// Its memory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -202,401 +151,8 @@ pub struct Fail {
     pub after: Option<Duration>,
 }
 
-/// How it serves, and what goes wrong while it does.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Serve {
-    /// What goes wrong with requests; the first that meets a request happens.
-    pub faults: Vec<RequestFault>,
-    /// Share of requests that are answered with garbage.
-    pub garbage: f64,
-    /// A time without steps.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub stall: Option<Stall>,
-    /// Whether streams are held back until their end.
-    pub buffer: bool,
-    /// Requests at once that it really runs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cap_running: Option<u32>,
-    /// Requests that may wait.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_queued: Option<u64>,
-    /// Tokens of running requests that it can hold.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kv_tokens: Option<u64>,
-    /// Largest batch that runs in captured graphs.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub graph_max_batch: Option<u32>,
-    /// Reasoning before chat answers.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub reasoning: Option<Reasoning>,
-    /// When it says `usage`.
-    pub usage: Said,
-    /// When it says `usage` in each chunk.
-    pub continuous_usage: Said,
-    /// When a chat stream says its role.
-    pub role_chunk: RoleChunk,
-    /// Whether prompts that begin like earlier ones count as cached.
-    pub prefix_cache: bool,
-    /// The share of every prompt that counts as cached.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cached: Option<f64>,
-    /// Whether `usage` says the cached tokens; `None` is as the engine does.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cache_report: Option<bool>,
-    /// What it knows.
-    pub answers: Vec<Answer>,
-    /// Whether it has `/metrics`.
-    pub metrics: bool,
-    /// Paths that do not answer as they should.
-    pub endpoints: BTreeMap<String, Broken>,
-    /// A compilation while it serves.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub compile: Option<Compile>,
-    /// How its process ends.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub die: Option<Die>,
-    /// How it is gone for a while.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub restart: Option<Restart>,
-}
-
-impl Default for Serve {
-    fn default() -> Self {
-        Serve {
-            faults: Vec::new(),
-            garbage: 0.0,
-            stall: None,
-            buffer: false,
-            cap_running: None,
-            max_queued: None,
-            kv_tokens: None,
-            graph_max_batch: None,
-            reasoning: None,
-            usage: Said::Asked,
-            continuous_usage: Said::Asked,
-            role_chunk: RoleChunk::WithToken,
-            prefix_cache: true,
-            cached: None,
-            cache_report: None,
-            answers: Vec::new(),
-            metrics: true,
-            endpoints: BTreeMap::new(),
-            compile: None,
-            die: None,
-            restart: None,
-        }
-    }
-}
-
-/// What goes wrong with some requests.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct RequestFault {
-    /// What.
-    pub kind: FaultKind,
-    /// The share of requests that it meets.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub share: Option<f64>,
-    /// It meets every so manieth request.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub every: Option<u64>,
-    /// It meets these requests, from 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub requests: Option<Vec<u64>>,
-    /// It meets none before this one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub from: Option<u64>,
-    /// It meets none after this one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub to: Option<u64>,
-    /// Tokens before it, in the middle of an answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after_tokens: Option<u64>,
-    /// The status of `kind: status`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub status: Option<u16>,
-    /// What `retry-after` says.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe_duration")]
-    pub retry_after: Option<Duration>,
-    /// The words of the error.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub message: Option<String>,
-}
-
-impl RequestFault {
-    /// A fault that meets every request.
-    pub(super) fn always(kind: FaultKind) -> Self {
-        RequestFault {
-            kind,
-            share: None,
-            every: None,
-            requests: None,
-            from: None,
-            to: None,
-            after_tokens: None,
-            status: None,
-            retry_after: None,
-            message: None,
-        }
-    }
-}
-
-/// The kinds of [`RequestFault`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FaultKind {
-    /// An answer with an error status.
-    Status,
-    /// An error object in a stream whose status is 200.
-    ErrorInStream,
-    /// An error object as the whole body of an answer whose status is 200.
-    ErrorInBody,
-    /// The connection closes before the framing says that the answer is over.
-    CutBody,
-    /// A well-framed stream that ends without a finish reason and `[DONE]`.
-    NoEnd,
-    /// A complete answer without a token.
-    NoTokens,
-    /// A finish reason that is an error.
-    FinishError,
-    /// Nothing more comes, and the connection stays open.
-    Hang,
-    /// After `[DONE]` the connection stays open and the transfer is never ended.
-    HangAfterDone,
-    /// The connection closes before an answer begins.
-    NoAnswer,
-    /// The connection is reset in the middle.
-    Reset,
-    /// An event that is no JSON.
-    BadJson,
-    /// Fewer tokens than exactly asked for.
-    ShortOutput,
-    /// More tokens than asked for.
-    LongOutput,
-    /// `usage` says half of the tokens.
-    WrongUsage,
-    /// A known answer is wrong; the text is well formed.
-    WrongAnswer,
-    /// Text without sense: symbols and fragments.
-    Garbage,
-    /// The same few words again and again.
-    Repetition,
-    /// Bytes that are no UTF-8.
-    InvalidUtf8,
-    /// U+FFFD in place of text.
-    ReplacementCharacters,
-}
-
-/// A time without steps.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Stall {
-    /// When, after the first request arrived.
-    #[serde(serialize_with = "write_duration", deserialize_with = "read_duration")]
-    pub at: Duration,
-    /// How long.
-    #[serde(rename = "for", serialize_with = "write_duration", deserialize_with = "read_duration")]
-    pub length: Duration,
-    /// Again each time so much has passed.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe_duration")]
-    pub every: Option<Duration>,
-}
-
-/// Reasoning before chat answers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Reasoning {
-    /// Its tokens.
-    pub tokens: u32,
-    /// Whether it is counted and not sent.
-    #[serde(default)]
-    pub hidden: bool,
-    /// The key that carries it; `None` is the engine's.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub key: Option<String>,
-}
-
-/// When something is said.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Said {
-    /// When the request asks for it.
-    #[default]
-    Asked,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
-}
-
-impl Said {
-    /// Whether it is said to one who asked for it, or did not.
-    pub fn to(self, asked: bool) -> bool {
-        match self {
-            Said::Asked => asked,
-            Said::Always => true,
-            Said::Never => false,
-        }
-    }
-}
-
-/// When a chat stream says its role.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RoleChunk {
-    /// With the head of the answer.
-    AtOnce,
-    /// As an event of its own before the first token, in the same write.
-    WithToken,
-    /// Never.
-    Never,
-}
-
-/// Something that it knows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Answer {
-    /// Words that the prompt holds, in any case.
-    pub prompt: String,
-    /// What is answered.
-    pub answer: String,
-}
-
-/// How a path does not answer as it should.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Broken {
-    /// 404.
-    Absent,
-    /// 500.
-    Error,
-    /// A page of HTML with 200.
-    Nonsense,
-    /// No answer.
-    Hang,
-}
-
-/// A compilation while it serves.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Compile {
-    /// When, after the first request arrived.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe_duration")]
-    pub at: Option<Duration>,
-    /// When so many requests have arrived.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<u64>,
-    /// How long.
-    #[serde(rename = "for", default = "second", serialize_with = "write_duration", deserialize_with = "read_duration")]
-    pub length: Duration,
-}
-
-/// How its process ends while it serves.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Die {
-    /// When, after the first request arrived.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe_duration")]
-    pub at: Option<Duration>,
-    /// When so many answers have ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<u64>,
-    /// In the middle of the answer to this request, from 1.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub mid_stream: Option<u64>,
-    /// How.
-    #[serde(default)]
-    pub how: Death,
-    /// The code of an exit.
-    #[serde(default = "one")]
-    pub code: u8,
-}
-
-/// How a process ends.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Death {
-    /// By SIGKILL.
-    Kill,
-    /// By an exit of its own.
-    #[default]
-    Exit,
-}
-
-/// How it is gone for a while.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Restart {
-    /// When, after the first request arrived.
-    #[serde(default, skip_serializing_if = "Option::is_none", with = "maybe_duration")]
-    pub at: Option<Duration>,
-    /// When so many answers have ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub after: Option<u64>,
-    /// How long.
-    #[serde(rename = "for", default = "half", serialize_with = "write_duration", deserialize_with = "read_duration")]
-    pub length: Duration,
-}
-
-/// What SIGTERM does.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Stop {
-    /// Takes no notice of it.
-    pub ignore_term: bool,
-    /// How long running requests may go on; `None` is as the engine does.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub drain: Option<Drain>,
-    /// The exit code.
-    pub code: u8,
-}
-
-/// How long running requests may go on after SIGTERM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Drain {
-    /// Not at all.
-    None,
-    /// Until they have ended.
-    Forever,
-    /// So long.
-    For(Duration),
-}
-
-impl Serialize for Drain {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Drain::None => serializer.serialize_str("none"),
-            Drain::Forever => serializer.serialize_str("forever"),
-            Drain::For(span) => serializer.serialize_str(&duration_text(*span)),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for Drain {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        match String::deserialize(deserializer)?.as_str() {
-            "none" => Ok(Drain::None),
-            "forever" => Ok(Drain::Forever),
-            span => parse_duration(span).map(Drain::For).map_err(serde::de::Error::custom),
-        }
-    }
-}
-
 fn yes() -> bool {
     true
-}
-
-fn one() -> u8 {
-    1
-}
-
-fn second() -> Duration {
-    Duration::from_secs(1)
-}
-
-fn half() -> Duration {
-    Duration::from_millis(500)
 }
 
 /// A span of time that may be absent.
@@ -742,6 +298,7 @@ as: sglan
 speed: {ttft: 50, stepp: 20ms}
 cap_running: 10
 acceptance: [0.5, 0.6]
+output: {from: 9, to: 2}
 serve:
   faults:
     - {kind: statuss}
@@ -756,6 +313,7 @@ serve:
             "unknown key `speed.stepp` | did you mean `step`?",
             "unknown key `cap_running` | did you mean `serve.cap_running`?",
             "`acceptance`: a later token cannot be accepted more often",
+            "`output` is upside down | write the smaller one first",
             "unknown word `statuss` for `serve.faults.1.kind`",
             "`status` is for `kind: status`, and the kind is `hang`",
             "`share` and `every` both say which requests a fault meets",

@@ -101,6 +101,16 @@ def table(params):
     return flags
 
 
+def print_help(flags):
+    """As llama-server writes it: the names of a flag, and whether it takes a value."""
+    names = {}
+    for flag, entry in flags.items():
+        names.setdefault(id(entry), (entry[0], []))[1].append(flag)
+    for takes_value, same in names.values():
+        print(", ".join(sorted(same, key=len)) + (" N" if takes_value else ""))
+    print("-h, --help\n--version")
+
+
 def parse(words):
     params = xllamacpp.CommonParams()
     set_all((params.cpuparams, params.cpuparams_batch), "poll", 0)
@@ -113,7 +123,7 @@ def parse(words):
             print(f"version: {build} (xllamacpp {xllamacpp.__version__})")
             sys.exit(0)
         if flag in ("-h", "--help"):
-            print("usage: " + " ".join(sorted(flags)))
+            print_help(flags)
             sys.exit(0)
         if flag not in flags:
             fail(f"error: invalid argument: {flag}")

@@ -27,6 +27,8 @@ impl Home {
         let mut command = Command::new(env!("CARGO_BIN_EXE_orch"));
         command.args(["bench", "--url", url]).args(more);
         command.arg("--results").arg(self.path("results")).env("XDG_STATE_HOME", self.path("state"));
+        // Stories run side by side.
+        command.env("ORCH_MEASURE_SCOPE", self.0.path());
         command
     }
 }
@@ -265,10 +267,46 @@ fn rows_that_cannot_be_written_cost_neither_the_summary_nor_the_record() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("/dev/full") && said.contains("No space left"), "{said}");
+    assert!(said.contains("exit 1") && !said.contains("exit 0"), "{said}");
     let record = record(&output);
     assert_eq!((&record["complete"], &record["steps"][0]["counts"]["ok"]), (&true.into(), &20.into()));
     let runs: Vec<_> = std::fs::read_dir(home.path("results/runs")).unwrap().collect();
     assert!(runs[0].as_ref().unwrap().path().join("run.json").exists());
+}
+
+#[test]
+fn rows_may_be_printed_and_then_nothing_else_is() {
+    let (home, server) = (Home::new(), start(vec![Reply::tokens(3, 5)]));
+    let output = home.bench(&base(&server), &[&TWENTY[..], &["--requests-out", "-"]].concat());
+    let (said, text) = (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(rows.len(), 20);
+    assert!(
+        said.contains("20 requests, 2 at a time; built-in prompts, answers of at most 256 tokens; 3 before"),
+        "{said}"
+    );
+    assert!(!Path::new("-").exists());
+    let both = home.bench(&base(&server), &[&TWENTY[..], &["--requests-out", "-", "--json"]].concat());
+    assert_eq!(both.status.code(), Some(2), "{}", String::from_utf8_lossy(&both.stderr));
+}
+
+#[test]
+fn a_count_beyond_all_measure_is_no_small_one() {
+    let word = |n| format!("data: {{\"choices\":[{{\"delta\":{{\"content\":\" w{n}\"}}}}]}}\n\n");
+    let mut events: Vec<String> = (0..20).map(word).collect();
+    events.push("data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n".to_owned());
+    let usage = "{\"prompt_tokens\":9223372036854775808,\"completion_tokens\":9223372036854775808}";
+    events.push(format!("data: {{\"choices\":[],\"usage\":{usage}}}\n\n"));
+    events.push("data: [DONE]\n\n".to_owned());
+    let (home, server) = (Home::new(), start(vec![Reply::events(&events, 2)]));
+    let output = home.bench(&base(&server), &[&TWENTY[..], &["--json"]].concat());
+    let step = &record(&output)["steps"][0];
+    assert_eq!(output.status.code(), Some(5));
+    assert_eq!(step["reasons"][0]["id"], "impossible_count", "{step:#}");
+    for id in ["output_tokens_per_s", "input_tokens_per_s", "total_tokens_per_s", "decode_tokens_per_s_per_user"] {
+        assert!(step["metrics"][id].as_f64().unwrap() > 1e18, "{id}: {}", step["metrics"][id]);
+    }
 }
 
 #[test]

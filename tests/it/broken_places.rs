@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use crate::strangers::{Stranger, port_of};
 use crate::support::{Home, Ran, skipped};
 use crate::whole_runs::{LONG, QUICK, Running, assert_nothing_left, profile};
 
@@ -24,6 +25,7 @@ fn journal(results: &Path) -> Vec<Value> {
 fn results_that_vanish_under_a_run_are_told_with_what_was_measured() {
     let home = Home::new();
     let profile = profile(&home, "gone", "--token-pace, '0.004'", TWO);
+    let _stranger = Stranger::beside(port_of(&profile));
     let mut running = Running::start(&home, &profile);
     while running.until("step_began")["scope"] != "step:second" {}
     std::fs::remove_dir_all(home.results()).unwrap();
@@ -55,6 +57,7 @@ fn a_run_goes_on_when_there_is_room_again() {
         return skipped("a small file system cannot be mounted here");
     }
     let profile = profile(&home, "room", "--token-pace, '0.004'", TWO);
+    let _stranger = Stranger::beside(port_of(&profile));
     let words = ["run", profile.to_str().unwrap(), "--results", small.to_str().unwrap(), "--events"];
     let mut running = Running::of(home.orch(&words));
     while running.until("step_began")["scope"] != "step:second" {}
@@ -87,6 +90,7 @@ fn without_file_descriptors_the_place_is_named_and_nothing_is_left() {
     for limit in [8, 14, 20] {
         let home = Home::new();
         let profile = profile(&home, "few", "", QUICK);
+        let _stranger = Stranger::beside(port_of(&profile));
         let mut command = Command::new("sh");
         let orch = home.orch(&["run", profile.to_str().unwrap()]);
         command
@@ -119,6 +123,7 @@ fn without_file_descriptors_the_place_is_named_and_nothing_is_left() {
 fn a_viewer_shows_a_run_and_leaves_it_alone() {
     let home = Home::new();
     let profile = profile(&home, "watched", "", LONG);
+    let _stranger = Stranger::beside(port_of(&profile));
     let mut running = Running::start(&home, &profile);
     running.until("step_began");
     let elsewhere = home.path("elsewhere");

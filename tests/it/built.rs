@@ -47,7 +47,7 @@ pub(crate) fn run(id: &str) -> Built {
                 PhaseTime { name: "weights".into(), s: 10.2 },
                 PhaseTime { name: "graph_capture".into(), s: 6.8 },
             ],
-            memory: vec![MemoryPoint { phase: "weights".into(), rank: 1, free_gb: 19.3 }],
+            memory: vec![MemoryPoint { phase: "weights".into(), rank: 1, free_gb: 19.3, graphs: None }],
             facts: BTreeMap::new(),
         }),
         effective: vec![Effective {
@@ -64,6 +64,7 @@ pub(crate) fn run(id: &str) -> Built {
         warnings: vec![],
         group: None,
         left: Some(Left { gpu_mib: Some(0), ..Left::default() }),
+        writer: None,
     })
 }
 
@@ -95,6 +96,7 @@ impl Built {
             client: None,
             sources: BTreeMap::new(),
             acceptance_by_position: Vec::new(),
+            probe: false,
         });
         self
     }
@@ -158,7 +160,13 @@ impl Ended {
 /// Runs `orch` over the records in `results`.
 pub(crate) fn orch(results: &Path, words: &[&str]) -> Ended {
     let mut command = Command::new(env!("CARGO_BIN_EXE_orch"));
-    command.arg("--results").arg(results).args(words).env("NO_COLOR", "1").env_remove("ORCH_RESULTS");
+    command
+        .arg("--results")
+        .arg(results)
+        .args(words)
+        .env("NO_COLOR", "1")
+        .env_remove("ORCH_RESULTS")
+        .env_remove("ORCH_STORE");
     ended(&mut command)
 }
 

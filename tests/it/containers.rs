@@ -6,6 +6,7 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use crate::strangers::Stranger;
 use crate::support::{Home, Ran, free_port, read_json};
 
 /// A home with a stand-in engine that has one image.
@@ -102,6 +103,7 @@ pub(crate) fn with_stand_ins(command: &mut Command, engine: &Path) {
 #[test]
 fn a_server_in_a_stand_in_container_is_fetched_measured_and_removed() {
     let engine = Engine::new();
+    let _stranger = Stranger::beside(free_port());
     let profile = engine.profile("boxed", free_port(), crate::deploy::GOOD);
     let ran = engine.run(&["run", &profile]).expect(0);
     assert!(ran.stdout.contains("engine@sha256:d00d"), "{}", ran.stdout);
@@ -142,6 +144,7 @@ fn a_server_in_a_stand_in_container_is_fetched_measured_and_removed() {
 #[test]
 fn a_stand_in_container_that_ran_out_of_memory_says_so_and_a_strangers_container_stays() {
     let engine = Engine::new();
+    let _stranger = Stranger::beside(free_port());
     let port = free_port();
     let profile = engine.profile("hungry", port, "--die-after, '9'");
     engine.docker(&["pull", "engine:v1"]).expect(0);
@@ -165,6 +168,7 @@ fn a_stand_in_container_that_ran_out_of_memory_says_so_and_a_strangers_container
 #[test]
 fn a_killed_run_leaves_a_stand_in_container_that_ps_shows_and_stop_removes() {
     let engine = Engine::new();
+    let _stranger = Stranger::beside(free_port());
     let profile = engine.profile("left", free_port(), "");
     let mut child = engine
         .command(&["run", &profile, "--set", "bench.only.requests=1000000"])
@@ -196,9 +200,41 @@ fn a_killed_run_leaves_a_stand_in_container_that_ps_shows_and_stop_removes() {
     assert_eq!(engine.containers(), [""; 0]);
 }
 
+/// A stand-in for the program in the image: it names two flags.
+const NAMES_ITS_FLAGS: &str = "#!/bin/sh\ncase \"$1\" in\n--version) echo 'version: 10434 (abc)' ;;\n\
+    --help) printf '%s\\n' '--metrics                 counters' '--threads N               how many' ;;\nesac\n";
+
+#[test]
+fn flags_are_held_against_the_program_in_the_stand_in_image() {
+    use std::os::unix::fs::PermissionsExt;
+    let engine = Engine::new();
+    let _stranger = Stranger::beside(free_port());
+    let program = engine.home.write("image/llama-server", NAMES_ITS_FLAGS);
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let model = engine.home.write("image/m.gguf", "GGUF");
+    let text = format!(
+        "engine: {{kind: llamacpp, executable: {}}}\nmodel: {}\nflags: {{batch-size: 64}}\n\
+         launch: {{via: {{docker: {{image: 'engine:v1'}}}}}}\n\
+         bench: {{only: {{use: chat-mix, concurrency: 1, requests: 8, output_tokens: 4}}}}\n",
+        program.display(),
+        model.display()
+    );
+    let profile = engine.home.write("profiles/flags.yaml", &text);
+    let ran = engine.run(&["run", profile.to_str().unwrap()]).expect(2);
+    let said = format!("{}{}", ran.stdout, ran.stderr);
+    assert!(said.contains("has no flag `--batch-size`") && said.contains("flags.batch-size"), "{said}");
+    let calls = engine.calls();
+    assert!(calls.iter().any(|call| call.last().is_some_and(|word| word == "--help")), "{calls:?}");
+    // The program in the image was asked, and no server was started of it.
+    let started = |call: &&Vec<String>| call[0] == "run" && !call.contains(&"--entrypoint".to_owned());
+    assert_eq!(calls.iter().find(started), None);
+    assert_eq!(engine.containers(), [""; 0]);
+}
+
 #[test]
 fn an_image_that_is_nowhere_and_an_engine_that_is_down_are_told_before_anything_is_started() {
     let engine = Engine::new();
+    let _stranger = Stranger::beside(free_port());
     let profile = engine.profile("nowhere", free_port(), "");
     let ran = engine.run(&["run", &profile, "--set", "launch.via.docker.image='engine:v2'"]).expect(3);
     assert!(

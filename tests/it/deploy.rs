@@ -1,12 +1,13 @@
 //! A person redeploys a server: what changes is shown, what is worse is put back, and the outage is told. Here as a
 //! process under orch's own supervisor; as a unit and as a container in `units.rs` and below.
 
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 
 use serde_json::Value;
 
 use crate::containers::{Engine, python};
 use crate::launching::{kill, lives, until};
+use crate::strangers::Stranger;
 use crate::support::{Home, Ran, free_port};
 
 /// The options of a server, as a profile of the name `serve` has them.
@@ -50,36 +51,6 @@ pub(crate) fn served_by(home: &Home) -> String {
     listed.iter().map(|server| server["command"].to_string()).collect()
 }
 
-/// A server of a stranger: the same program, the same name in its arguments, a word that looks like our mark.
-pub(crate) struct Stranger {
-    pub(crate) child: Child,
-    pub(crate) port: u16,
-}
-
-impl Stranger {
-    pub(crate) fn start() -> Self {
-        let port = free_port();
-        let server = std::env::current_dir().unwrap().join("tests/data/servers/openai.py");
-        let words = ["--port", &port.to_string(), "--model", "orch-serve.service ORCH_RUN=serve orch.run"];
-        let child = Command::new(python()).arg(server).args(words).stderr(Stdio::null()).spawn().unwrap();
-        until("the stranger", || ledger(port));
-        Stranger { child, port }
-    }
-
-    #[track_caller]
-    pub(crate) fn assert_untouched(&mut self) {
-        assert!(self.child.try_wait().unwrap().is_none(), "the stranger's server was ended");
-        assert_eq!(ledger(self.port), Some(0), "the stranger's server was asked something");
-    }
-}
-
-impl Drop for Stranger {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// `outage 1.2 s` of a screen.
 #[track_caller]
 pub(crate) fn outage_s(ran: &Ran) -> f64 {
@@ -94,8 +65,8 @@ fn up(home: &Home, words: &[&str]) -> Ran {
 #[test]
 fn a_profile_is_deployed_replaced_and_put_back_when_it_is_worse() {
     let home = Home::new();
-    let mut stranger = Stranger::start();
     let port = free_port();
+    let mut stranger = Stranger::beside(port);
     let profile = write_profile(&home, port, GOOD, "");
     home.run(&["run", &profile]).expect(0);
     home.run(&["baseline", "set"]).expect(0);
@@ -164,8 +135,8 @@ fn simulated(home: &Home, port: u16, step: &str) -> String {
 #[test]
 fn a_simulated_engine_that_got_slower_is_replaced_by_the_one_before() {
     let home = Home::new();
-    let mut stranger = Stranger::start();
     let port = free_port();
+    let mut stranger = Stranger::beside(port);
     let profile = simulated(&home, port, "4ms");
     home.run(&["run", &profile]).expect(0);
     home.run(&["baseline", "set"]).expect(0);
@@ -186,8 +157,8 @@ fn a_simulated_engine_that_got_slower_is_replaced_by_the_one_before() {
 #[test]
 fn an_up_that_is_killed_half_way_ends_with_the_old_one_serving() {
     let home = Home::new();
-    let mut stranger = Stranger::start();
     let port = free_port();
+    let mut stranger = Stranger::beside(port);
     let profile = write_profile(&home, port, GOOD, "");
     up(&home, &[&profile, "--dry-run"]).expect(0);
     assert_eq!(home.record()["verdict"]["reasons"][0]["id"], "dry_run");
@@ -211,6 +182,8 @@ fn an_up_that_is_killed_half_way_ends_with_the_old_one_serving() {
         ran.stderr.contains("serves again").then_some(ran.stderr)
     });
     assert!(told.contains("outage "), "{told}");
+    let refused = home.run(&["run", "--resume", "latest"]).expect(2);
+    assert!(refused.stderr.contains("is no measurement to go on with"), "{}", refused.stderr);
     // The next one works.
     let profile = write_profile(&home, port, GOOD, "");
     up(&home, &[&profile, "--no-check"]).expect(0);
@@ -219,9 +192,83 @@ fn an_up_that_is_killed_half_way_ends_with_the_old_one_serving() {
 }
 
 #[test]
+fn an_up_that_is_interrupted_once_or_twice_ends_with_the_old_one_serving() {
+    let home = Home::new();
+    let port = free_port();
+    let mut stranger = Stranger::beside(port);
+    let profile = write_profile(&home, port, GOOD, "");
+    up(&home, &[&profile, "--no-check"]).expect(0);
+    let old = home.ps()[0]["command"].clone();
+    let profile = write_profile(&home, port, "--never-ready", "");
+    for twice in [false, true] {
+        let mut child = home
+            .orch(&["up", "--as", "process", &profile])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        until("the new one", || served_by(&home).contains("--never-ready").then_some(()));
+        kill(u64::from(child.id()), nix::sys::signal::Signal::SIGINT);
+        if twice {
+            // Signals closer together than this are one wish.
+            std::thread::sleep(std::time::Duration::from_millis(350));
+            kill(u64::from(child.id()), nix::sys::signal::Signal::SIGINT);
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        let listed = until("the old one", || {
+            let listed = home.ps();
+            let only = listed.len() == 1 && listed[0]["state"] == "running";
+            (only && ledger(port).is_some_and(|answered| answered >= 1)).then_some(listed)
+        });
+        assert_eq!(listed[0]["command"], old);
+    }
+    home.run(&["down", "serve"]).expect(0);
+    stranger.assert_untouched();
+}
+
+#[test]
+fn an_up_that_is_killed_while_the_old_one_is_going_has_it_started_again() {
+    let home = Home::new();
+    let port = free_port();
+    let mut stranger = Stranger::beside(port);
+    // It takes no notice of SIGTERM, so its stop takes seconds.
+    let stubborn = |step: &str| {
+        let profile = simulated(&home, port, step);
+        let text = std::fs::read_to_string(&profile).unwrap();
+        let more = "seed: 1, processes: {rename: all, orphan: true, ignore_term: true}";
+        std::fs::write(&profile, text.replace("seed: 1", more)).unwrap();
+        profile
+    };
+    up(&home, &[&stubborn("1ms"), "--no-check"]).expect(0);
+    let old = home.ps().remove(0);
+    let journal = std::fs::read_to_string(home.newest_run().join("journal.jsonl")).unwrap();
+    assert!(journal.lines().any(|line| line.contains("\"telemetry\"") && line.contains("resident_bytes")), "{journal}");
+    let next = stubborn("2ms");
+    let words = ["up", "--as", "process", &next, "--no-check"];
+    let mut child = home.orch(&words).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    until("the stop", || home.ps().iter().any(|one| one["state"] == "stopping").then_some(()));
+    kill(u64::from(child.id()), nix::sys::signal::Signal::SIGKILL);
+    child.wait().unwrap();
+    let undone = |path: &std::path::Path| path.extension().is_some_and(|end| end == "json");
+    until("the restorer's end", || {
+        let undo = std::fs::read_dir(home.state().join("orch/undo")).unwrap();
+        (!undo.map(|entry| entry.unwrap().path()).any(|path| undone(&path))).then_some(())
+    });
+    let listed = home.ps();
+    assert_eq!(listed.len(), 1, "{listed:#?}");
+    assert_eq!((&listed[0]["state"], &listed[0]["run"]), (&"running".into(), &old["run"]));
+    assert_eq!(listed[0]["command"], old["command"]);
+    assert_ne!(listed[0]["pid"], old["pid"], "it was started again");
+    std::net::TcpStream::connect(("127.0.0.1", port)).expect("it serves");
+    home.run(&["down", "simulated"]).expect(0);
+    stranger.assert_untouched();
+}
+
+#[test]
 fn a_secret_of_a_deployment_is_kept_for_its_owner_alone_and_a_step_that_is_none_is_refused() {
     let home = Home::new();
     let port = free_port();
+    let _stranger = Stranger::beside(port);
     let profile = write_profile(&home, port, GOOD, "secrets: [TOKEN]\n");
     let mut command = home.orch(&["up", "--as", "process", &profile, "--no-check"]);
     Ran::of(command.env("TOKEN", "s3cret-value").output().unwrap()).expect(0);
@@ -243,6 +290,7 @@ fn a_secret_of_a_deployment_is_kept_for_its_owner_alone_and_a_step_that_is_none_
 fn a_deployment_in_a_stand_in_container_is_replaced_and_put_back() {
     let engine = Engine::new();
     let port = free_port();
+    let _stranger = Stranger::beside(port);
     let profile = engine.profile("serve", port, GOOD);
     let up = |words: &[&str]| engine.run(&[&["up"], words].concat());
     engine.docker(&["pull", "engine:v1"]).expect(0);
@@ -297,6 +345,7 @@ fn a_deployment_in_a_stand_in_container_is_replaced_and_put_back() {
 fn an_up_that_is_killed_after_the_new_one_was_proven_leaves_nothing_of_the_old_one() {
     let engine = Engine::new();
     let port = free_port();
+    let _stranger = Stranger::beside(port);
     let up = |options: &str| engine.run(&["up", &engine.profile("serve", port, options), "--no-check"]).expect(0);
     engine.docker(&["pull", "engine:v1"]).expect(0);
     up(GOOD);

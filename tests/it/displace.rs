@@ -7,19 +7,22 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use crate::containers::python;
-use crate::deploy::{GOOD, Stranger, ledger, write_profile};
+use crate::deploy::{GOOD, ledger, write_profile};
 use crate::launching::{kill, until};
+use crate::strangers::Stranger;
 use crate::support::{Home, free_port, read_json};
 
-/// Production with commands of its own: a script that starts and stops `openai.py` by a pid file.
-struct Production {
-    home: Home,
+/// Production with commands of its own: a script that starts and stops `openai.py` by a pid file, and writes down when it
+/// does so. It takes a second for it while there is a file `slow`. What it starts has nothing of orch's environment by which
+/// it could be taken for one of ours.
+pub(crate) struct Production {
+    pub(crate) home: Home,
     port: u16,
     hosts: PathBuf,
 }
 
 impl Production {
-    fn start(idle: &str) -> Self {
+    pub(crate) fn start(idle: &str) -> Self {
         let home = Home::new();
         let port = free_port();
         let server = std::env::current_dir().unwrap().join("tests/data/servers/openai.py");
@@ -27,12 +30,14 @@ impl Production {
         let script = home.write(
             "production.sh",
             &format!(
-                "#!/bin/sh\nalive() {{ [ -f {pid} ] && kill -0 $(cat {pid}) 2>/dev/null; }}\necho \"$1\" >> {log}\n\
+                "#!/bin/sh\nalive() {{ [ -f {pid} ] && kill -0 $(cat {pid}) 2>/dev/null; }}\n\
+                 act() {{ echo $1 >> {log}; if [ -f {slow} ]; then sleep 1; fi; }}\n\
                  case $1 in\n\
-                 start) alive || {{ setsid {python} {server} --port {port} --start-delay 0.2 >/dev/null 2>&1 & echo $! > {pid}; }} ;;\n\
-                 stop) if alive; then kill $(cat {pid}); while alive; do sleep 0.05; done; fi ;;\n\
+                 start) alive || {{ act start; env -u XDG_STATE_HOME setsid {python} {server} --port {port} --start-delay 0.2 >/dev/null 2>&1 & echo $! > {pid}; }} ;;\n\
+                 stop) if alive; then act stop; kill $(cat {pid}); while alive; do sleep 0.05; done; fi ;;\n\
                  status) alive ;;\nesac\n",
                 pid = pid.display(),
+                slow = home.path("slow").display(),
                 log = home.path("production.log").display(),
                 python = python(),
                 server = server.display(),
@@ -42,7 +47,7 @@ impl Production {
         let hosts = home.write(
             "hosts.yaml",
             &format!(
-                "local:\n  production:\n    command: {{start: {}, stop: {}, status: {}}}\n    url: http://127.0.0.1:{port}\n    idle: {idle}\n    ready: 60s\n",
+                "local:\n  production:\n    command: {{start: {}, stop: {}, status: {}}}\n    url: http://127.0.0.1:{port}\n    idle: {idle}\n    ready: 240s\n",
                 words("start"),
                 words("stop"),
                 words("status")
@@ -59,12 +64,18 @@ impl Production {
         assert!(status.success());
     }
 
-    fn acts(&self) -> Vec<String> {
-        let text = std::fs::read_to_string(self.home.path("production.log")).unwrap();
-        text.lines().filter(|line| *line != "status").map(str::to_owned).collect()
+    /// It answers, and every restorer is done.
+    pub(crate) fn serves_again(&self) {
+        until("the restorers' end", || self.restorers().is_empty().then_some(()));
+        until("production", || ledger(self.port));
     }
 
-    fn words<'a>(&'a self, profile: &'a str) -> Vec<&'a str> {
+    pub(crate) fn acts(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(self.home.path("production.log")).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    pub(crate) fn words<'a>(&'a self, profile: &'a str) -> Vec<&'a str> {
         vec!["run", profile, "--displace", "--hosts", self.hosts.to_str().unwrap()]
     }
 
@@ -102,7 +113,7 @@ impl Drop for Production {
 #[test]
 fn production_makes_room_and_comes_back_with_the_outage_told() {
     let production = Production::start("unchecked");
-    let mut stranger = Stranger::start();
+    let mut stranger = Stranger::beside(production.port);
     // The very port that production has.
     let profile = write_profile(&production.home, production.port, GOOD, "");
     let ran = production.home.run(&production.words(&profile)).expect(0);
@@ -131,6 +142,7 @@ fn production_makes_room_and_comes_back_with_the_outage_told() {
 #[test]
 fn production_that_may_be_in_use_is_not_stopped() {
     let production = Production::start("10m");
+    let _stranger = Stranger::beside(production.port);
     let profile = write_profile(&production.home, free_port(), GOOD, "");
     // Neither log nor counters: nobody can tell, so it counts as in use.
     let refused = production.home.run(&production.words(&profile)).expect(3);
@@ -155,7 +167,7 @@ fn production_that_may_be_in_use_is_not_stopped() {
 #[test]
 fn what_was_deployed_serves_on_when_production_comes_back() {
     let production = Production::start("unchecked");
-    let mut stranger = Stranger::start();
+    let mut stranger = Stranger::beside(production.port);
     let port = free_port();
     let profile = write_profile(&production.home, port, GOOD, "");
     let hosts = production.hosts.to_str().unwrap();
@@ -192,7 +204,7 @@ fn long_profile(production: &Production) -> String {
 #[test]
 fn a_killed_orch_brings_production_back_and_a_second_one_is_told_who_has_it() {
     let production = Production::start("unchecked");
-    let mut stranger = Stranger::start();
+    let mut stranger = Stranger::beside(production.port);
     let profile = long_profile(&production);
     let mut child = production.background(&profile);
     // Production answers no ledger with more than one entry: what answers so is the measured server.
@@ -221,6 +233,7 @@ fn a_killed_orch_brings_production_back_and_a_second_one_is_told_who_has_it() {
 #[test]
 fn when_orch_and_its_restorer_are_killed_the_next_orch_brings_production_back() {
     let production = Production::start("unchecked");
+    let _stranger = Stranger::beside(production.port);
     let profile = long_profile(&production);
     let mut child = production.background(&profile);
     until("the load", || ledger(production.port).filter(|answered| *answered > 8));
@@ -240,8 +253,32 @@ fn when_orch_and_its_restorer_are_killed_the_next_orch_brings_production_back() 
 }
 
 #[test]
+fn a_kill_in_the_middle_of_the_stop_or_the_start_brings_production_back_once() {
+    let production = Production::start("unchecked");
+    let mut stranger = Stranger::beside(production.port);
+    production.home.write("slow", "");
+    let profile = write_profile(&production.home, production.port, GOOD, "");
+    let mut done = vec!["start"];
+    // It is killed while the last of these acts goes on: the act is not cut off, and none is done beside it.
+    for acts in [&["stop"][..], &["stop", "start"]] {
+        let mut child = production.background(&profile);
+        let reached: Vec<&str> = done.iter().chain(acts).copied().collect();
+        until("the act", || (production.acts() == reached).then_some(()));
+        kill(u64::from(child.id()), Signal::SIGKILL);
+        child.wait().unwrap();
+        production.serves_again();
+        done.extend(["stop", "start"]);
+        assert_eq!(production.acts(), done);
+        assert_eq!(ledger(production.port), Some(1), "it has proven itself");
+    }
+    assert_eq!(production.home.ps(), [Value::Null; 0], "the measured servers are gone");
+    stranger.assert_untouched();
+}
+
+#[test]
 fn an_interrupt_ends_the_run_and_hands_production_back() {
     let production = Production::start("unchecked");
+    let _stranger = Stranger::beside(production.port);
     let profile = long_profile(&production);
     let child = production.background(&profile);
     until("the load", || ledger(production.port).filter(|answered| *answered > 8));
@@ -250,4 +287,74 @@ fn an_interrupt_ends_the_run_and_hands_production_back() {
     assert_eq!(ended.status.code(), Some(143));
     assert_eq!(ledger(production.port), Some(1));
     assert_eq!(production.home.record()["verdict"]["reasons"][0]["id"], "interrupted");
+}
+
+#[test]
+fn a_second_interrupt_ends_the_run_at_once_and_production_comes_back_all_the_same() {
+    let production = Production::start("unchecked");
+    let mut stranger = Stranger::beside(production.port);
+    // Its manager takes its time.
+    production.home.write("slow", "");
+    let profile = long_profile(&production);
+    let child = production.background(&profile);
+    until("the load", || ledger(production.port).filter(|answered| *answered > 8));
+    kill(u64::from(child.id()), Signal::SIGINT);
+    until("production's start", || (production.acts() == ["start", "stop", "start"]).then_some(()));
+    kill(u64::from(child.id()), Signal::SIGINT);
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(ended.status.code(), Some(130));
+    production.serves_again();
+    assert_eq!(production.acts(), ["start", "stop", "start"], "it was not started twice");
+    let record = production.home.record();
+    assert_eq!((&record["complete"], &record["verdict"]["reasons"][0]["id"]), (&false.into(), &"interrupted".into()));
+    assert_eq!(production.home.ps(), [Value::Null; 0], "the measured server is gone");
+    stranger.assert_untouched();
+}
+
+#[test]
+fn a_displacement_outlives_a_reboot_and_its_run_goes_on_with_another() {
+    let production = Production::start("unchecked");
+    let mut stranger = Stranger::beside(production.port);
+    let home = &production.home;
+    let profile = write_profile(home, production.port, GOOD, "");
+    let mut child = production.background(&profile);
+    until("the load", || ledger(production.port).filter(|answered| *answered > 8));
+    let listed = home.ps().into_iter().find(|one| one["pid"].is_u64()).unwrap();
+    // A reboot as its traces show it: nothing of it lives, and all that was written is of another boot. The pid of the
+    // server belongs to a stranger by now, and the clock is an hour behind what it was.
+    for pid in production.restorers() {
+        kill(u64::from(pid), Signal::SIGKILL);
+    }
+    for pid in [u64::from(child.id()), listed["supervisor_pid"].as_u64().unwrap(), listed["pid"].as_u64().unwrap()] {
+        kill(pid, Signal::SIGKILL);
+    }
+    child.wait().unwrap();
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    let server = home.state().join("orch/servers").join(listed["id"].as_str().unwrap());
+    let undo = std::fs::read_dir(home.state().join("orch/undo")).unwrap().map(|entry| entry.unwrap().path());
+    let undo = undo.filter(|path| path.extension() == Some("json".as_ref()));
+    for path in undo.chain(["plan.json", "pid", "supervisor"].map(|name| server.join(name))) {
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(boot.trim()), "{text}");
+        let pid = format!("\"pid\":{}", listed["pid"]);
+        let text = text.replace(boot.trim(), "another-boot").replace(&pid, &format!("\"pid\":{}", stranger.pid()));
+        let mut value: Value = serde_json::from_str(&text).unwrap();
+        if path.starts_with(home.state().join("orch/undo")) {
+            value["since"] = (jiff::Timestamp::now() + jiff::SignedDuration::from_hours(1)).to_string().into();
+        }
+        std::fs::write(&path, value.to_string()).unwrap();
+    }
+    let ps = home.run(&["ps"]);
+    assert!(ps.stderr.contains("is being brought back"), "{ps:#?}");
+    production.serves_again();
+    let told = home.run(&["ps"]);
+    assert!(told.stderr.contains("serves again") && told.stderr.contains("outage 0.0 s"), "{}", told.stderr);
+    assert_eq!(production.acts(), ["start", "stop", "start"]);
+    // What was asked for when it began holds: production makes room once more.
+    let ran = home.run(&["run", "--resume", "latest"]);
+    assert!(matches!(ran.code, 0 | 5), "{ran:#?}");
+    assert_eq!(home.record()["complete"], true);
+    assert_eq!(production.acts(), ["start", "stop", "start", "stop", "start"]);
+    assert!(ledger(production.port).is_some());
+    stranger.assert_untouched();
 }

@@ -62,7 +62,7 @@ esac
 "#;
 
 /// A private place: packages, a profile, a work folder, and the only folder of the PATH.
-struct Place {
+pub(crate) struct Place {
     folder: tempfile::TempDir,
 }
 
@@ -83,7 +83,7 @@ impl Place {
     }
 
     /// With the Python that the tests themselves find, and without uv, whatever there is on this machine.
-    fn with_python() -> Self {
+    pub(crate) fn with_python() -> Self {
         let place = Place::new();
         let path = env::var("PATH").unwrap();
         let python = env::split_paths(&path).map(|folder| folder.join("python3")).find(|path| path.exists());
@@ -92,7 +92,7 @@ impl Place {
         place
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -103,7 +103,7 @@ impl Place {
     }
 
     /// Makes a wheel and gives the entry of `packages` that pins it.
-    fn wheel(&self, name: &str, version: &str) -> Value {
+    pub(crate) fn wheel(&self, name: &str, version: &str) -> Value {
         let path = self.path("wheels").join(format!("{name}-{version}-py3-none-any.whl"));
         let made = Command::new("python3").args(["-c", MAKE_WHEEL]).arg(&path).args([name, version]).status().unwrap();
         assert!(made.success());
@@ -120,7 +120,7 @@ impl Place {
         fs::write(self.path("tiny.yaml"), profile.to_string()).unwrap();
     }
 
-    fn fetch(&self) -> Command {
+    pub(crate) fn fetch(&self) -> Command {
         let mut command = Command::new(ORCH);
         command
             .arg("fetch")
@@ -140,7 +140,7 @@ impl Place {
     }
 
     /// Fetches, and gives what `--json` says.
-    fn fetched(&self) -> Value {
+    pub(crate) fn fetched(&self) -> Value {
         let output = self.fetch().arg("--json").output().unwrap();
         assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
         serde_json::from_slice(&output.stdout).unwrap()

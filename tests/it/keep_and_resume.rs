@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use crate::strangers::{Stranger, port_of};
 use crate::support::{Home, Ran, read_json};
 use crate::whole_runs::{QUICK, Running, assert_nothing_left, lives, pids, profile};
 
@@ -44,6 +45,7 @@ fn came_to_its_end(ran: Ran) -> Ran {
 fn a_kept_server_stays_and_is_measured_on_again_until_it_is_stopped() {
     let home = Home::new();
     let profile = profile(&home, "kept", "--workers, '1', --worker-kind, orphan", QUICK);
+    let _stranger = Stranger::beside(port_of(&profile));
     let profile = profile.to_str().unwrap();
     let ran = came_to_its_end(home.run(&["run", profile, "--keep"]));
     let id = short(&home);
@@ -94,13 +96,12 @@ fn interrupted_in_the_second_step(home: &Home, words: &[&str]) {
 fn a_run_on_a_kept_server_goes_on_with_that_one_or_not_at_all() {
     let home = Home::new();
     let profile = profile(&home, "kept-on", "", TWO);
+    let _stranger = Stranger::beside(port_of(&profile));
     let profile = profile.to_str().unwrap();
     came_to_its_end(home.run(&["run", profile, "--keep"]));
     let (kept, before) = (short(&home), pids(&home));
     let server = home.ps()[0]["id"].clone();
     let words = ["run", "--attach", &kept, "--against", &kept];
-    // Run ids have a grain of a second, and the newest is found by its id.
-    std::thread::sleep(std::time::Duration::from_millis(1100));
     interrupted_in_the_second_step(&home, &words);
     assert_ne!(short(&home), kept);
     let usage = home.run(&["run", "--resume", "latest", "--keep"]).expect(2);
@@ -118,7 +119,6 @@ fn a_run_on_a_kept_server_goes_on_with_that_one_or_not_at_all() {
     let kept_id = server.as_str().unwrap().split('.').next().unwrap();
     assert!(began.iter().all(|event| event["data"]["asked"]["against"] == kept_id), "{began:#?}");
     // Once more, and now the server ends in between.
-    std::thread::sleep(std::time::Duration::from_millis(1100));
     interrupted_in_the_second_step(&home, &words);
     home.run(&["stop", &kept]).expect(0);
     let refused = home.run(&["run", "--resume", "latest"]).expect(3);
@@ -131,6 +131,7 @@ fn a_run_on_a_kept_server_goes_on_with_that_one_or_not_at_all() {
 fn a_run_that_keeps_its_server_keeps_it_when_it_is_resumed() {
     let home = Home::new();
     let profile = profile(&home, "keeps", "", TWO);
+    let _stranger = Stranger::beside(port_of(&profile));
     interrupted_in_the_second_step(&home, &["run", profile.to_str().unwrap(), "--keep"]);
     let refused = home.run(&["run", "--resume", "latest", "--displace"]).expect(2);
     assert!(refused.stderr.contains("keeps its server, and production"), "{}", refused.stderr);
@@ -144,6 +145,7 @@ fn a_run_that_keeps_its_server_keeps_it_when_it_is_resumed() {
 fn a_killed_run_goes_on_with_its_server_and_measures_nothing_twice() {
     let home = Home::new();
     let profile = profile(&home, "on", "--workers, '1', --worker-kind, orphan", TWO);
+    let _stranger = Stranger::beside(port_of(&profile));
     let mut running = Running::start(&home, &profile);
     while running.until("step_began")["scope"] != "step:second" {}
     running.signal(Signal::SIGKILL);
@@ -177,6 +179,7 @@ fn a_killed_run_goes_on_with_its_server_and_measures_nothing_twice() {
 fn a_run_whose_server_is_gone_starts_another_and_does_the_rest() {
     let home = Home::new();
     let profile = profile(&home, "anew", "--workers, '1', --worker-kind, session, --workers-outlive", TWO);
+    let _stranger = Stranger::beside(port_of(&profile));
     let mut running = Running::start(&home, &profile);
     while running.until("step_began")["scope"] != "step:second" {}
     running.signal(Signal::SIGKILL);
@@ -198,11 +201,15 @@ fn a_run_whose_server_is_gone_starts_another_and_does_the_rest() {
 fn an_interrupted_run_goes_on_and_one_that_still_goes_on_is_left_alone() {
     let home = Home::new();
     let profile = profile(&home, "stopped", "", TWO);
+    let _stranger = Stranger::beside(port_of(&profile));
     let mut running = Running::start(&home, &profile);
     while running.until("step_began")["scope"] != "step:second" {}
+    // Stopped, it keeps what it holds, and its step does not end meanwhile.
+    running.signal(Signal::SIGSTOP);
     let busy = home.run(&["run", "--resume", "latest"]).expect(3);
     assert!(busy.stderr.contains("another orch is writing the journal"), "{}", busy.stderr);
     running.signal(Signal::SIGTERM);
+    running.signal(Signal::SIGCONT);
     running.end().expect(143);
     assert_nothing_left(&home);
     came_to_its_end(home.run(&["run", "--resume", "latest", "--keep"]));
@@ -216,6 +223,7 @@ fn an_interrupted_run_goes_on_and_one_that_still_goes_on_is_left_alone() {
 fn a_run_of_before_a_reboot_goes_on_with_a_new_server() {
     let home = Home::new();
     let profile = profile(&home, "reboot", "", TWO);
+    let _stranger = Stranger::beside(port_of(&profile));
     let mut running = Running::start(&home, &profile);
     while running.until("step_began")["scope"] != "step:second" {}
     running.signal(Signal::SIGKILL);
@@ -248,6 +256,7 @@ fn a_run_of_before_a_reboot_goes_on_with_a_new_server() {
 fn a_server_whose_supervisor_is_killed_is_told_measured_and_ended() {
     let home = Home::new();
     let profile = profile(&home, "orphan", "--workers, '2', --worker-kind, orphan", TWO);
+    let _stranger = Stranger::beside(port_of(&profile));
     let mut running = Running::start(&home, &profile);
     let began = running.until("process_began");
     running.until("step_began");

@@ -2,196 +2,164 @@
 //! next command works.
 //!
 //! Each cell runs the built program as a process of its own on the simulated engine, with workers that take the engine's
-//! titles, lose their parent and take no notice of SIGTERM. The journal is watched from outside until a line of the kind
-//! is there, and then the signal is sent from outside. The matrix is printed.
+//! titles and lose their parent; in every fourth cell they also take no notice of SIGTERM, which costs seconds at each stop. The journal is watched from outside until a line of the kind
+//! is there, and then the signal is sent from outside. `ORCH_TEST_ROWS=WORD,WORD` tries the rows that hold one of the words. The matrix is printed. GPUs are files that stand for some.
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
+use crate::displace::Production;
+use crate::killed::{KILLS, Kill, Watched, assert_nothing_left, journal, send, shown};
+use crate::launching::until;
+use crate::strangers::Stranger;
 use crate::support::{Home, Ran, free_port, read_json};
 
-/// Who is killed, and how.
+/// What is killed, since no single command writes lines of all kinds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kill {
-    Orch,
-    Supervisor,
-    Server,
-    TermOrch,
+enum Story {
+    /// A run of two steps on two GPUs, with questions that have known answers.
+    Run,
+    /// A run whose server says why it fails.
+    Fails,
+    /// A run whose server comes to a stand while it starts.
+    Stalls,
+    /// The replacement of a deployment.
+    Up,
+    /// A run that production makes room for.
+    Displaces,
 }
 
-const KILLS: [(Kill, &str); 4] = [
-    (Kill::Orch, "KILL orch"),
-    (Kill::Supervisor, "KILL supervisor"),
-    (Kill::Server, "KILL server"),
-    (Kill::TermOrch, "TERM orch"),
-];
+impl Story {
+    const ALL: [Story; 5] = [Story::Run, Story::Fails, Story::Stalls, Story::Up, Story::Displaces];
+
+    /// What stands before the kind in the table.
+    fn prefix(self) -> &'static str {
+        match self {
+            Story::Run => "",
+            Story::Fails => "fails: ",
+            Story::Stalls => "stalls: ",
+            Story::Up => "up: ",
+            Story::Displaces => "displace: ",
+        }
+    }
+
+    /// The kinds that this story is there for; of a run, all that it writes.
+    fn shows(self, kind: &str) -> bool {
+        match self {
+            Story::Run => true,
+            Story::Fails => kind == "failure_seen",
+            Story::Stalls => kind == "stalled",
+            Story::Up => matches!(kind, "change" | "displaced" | "restored"),
+            Story::Displaces => matches!(kind, "displaced" | "restored"),
+        }
+    }
+}
+
+/// So many cells at once: most of a cell is waiting.
+const AT_ONCE: usize = 8;
 
 /// Lines after which nothing of the run can be told by a kill any more.
 const LAST: [&str; 2] = ["judged", "run_ended"];
 
-/// A fast profile with two steps, so that a first one is finished when the second is killed.
-fn profile(home: &Home) -> PathBuf {
-    let scenario = "{seed: 1, ranks: 2, startup: {weights: 100ms, graph_capture: 100ms}, speed: {ttft: 4ms, step: 2ms}, \
-                    processes: {rename: all, orphan: true, ignore_term: true, helper: true, leftovers: true}}";
-    let engine = format!("engine: {{kind: sim, as: sglang, scenario: {scenario}}}");
-    let step = "use: chat, concurrency: 4, requests: 24, output_tokens: 4, warmup: 4";
-    home.write(
-        "profiles/matrix.yaml",
-        &format!(
-            "port: auto\n{engine}\nlaunch: {{abandon: 10m}}\n\
-             bench:\n  first: {{{step}}}\n  second: {{{step}, seed: 2}}\n"
-        ),
-    )
+/// What processes the simulated engine has; `stubborn` ones take no notice of SIGTERM.
+fn processes(stubborn: bool) -> String {
+    format!("processes: {{rename: all, orphan: true, ignore_term: {stubborn}, helper: true, leftovers: true}}")
 }
 
-/// A run whose journal is watched from outside.
-struct Watched {
-    child: Child,
-    journal: Option<PathBuf>,
-    runs: PathBuf,
-}
+const FAST: &str = "startup: {weights: 60ms, graph_capture: 60ms}, speed: {ttft: 2ms, step: 1ms}";
 
-impl Watched {
-    fn start(home: &Home, words: &[&str]) -> Self {
-        let mut command = home.orch(words);
-        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        Watched { child, journal: None, runs: home.results().join("runs") }
-    }
-
-    /// Waits for the `nth` line of this kind; `None` when the run has ended before.
-    fn until(&mut self, kind: &str, nth: usize) -> Option<Vec<Value>> {
-        let needle = format!("\"event\":\"{kind}\"");
-        let limit = Instant::now() + Duration::from_secs(60);
-        loop {
-            let ended = self.child.try_wait().unwrap().is_some();
-            if self.journal.is_none() {
-                let mut runs = std::fs::read_dir(&self.runs).into_iter().flatten();
-                self.journal = runs.next().map(|run| run.unwrap().path().join("journal.jsonl"));
-            }
-            let text = self.journal.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
-            let whole = text.rfind('\n').map_or("", |end| &text[..=end]);
-            if whole.matches(&needle).count() >= nth {
-                return Some(events(whole));
-            }
-            if ended {
-                return None;
-            }
-            assert!(Instant::now() < limit, "`{kind}` did not come");
-            std::thread::sleep(Duration::from_millis(2));
+/// The program with GPUs that are files.
+fn orch(home: &Home, words: &[&str]) -> Command {
+    let folder = home.path("gpus");
+    if !folder.exists() {
+        let unique = home.path("").to_str().unwrap().replace(|c: char| !c.is_ascii_alphanumeric(), "");
+        for number in 0..2 {
+            let text = r#"{"name": "H200", "memory_mib": 1000, "used_mib": 3}"#;
+            home.write(&format!("gpus/GPU-{number}-{unique}"), text);
         }
     }
-
-    fn end(self) -> Ran {
-        Ran::of(self.child.wait_with_output().unwrap())
-    }
+    let mut command = home.orch(words);
+    command.env("ORCH_MADE_GPUS", folder);
+    command
 }
 
-fn events(text: &str) -> Vec<Value> {
-    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+fn run(home: &Home, words: &[&str]) -> Ran {
+    Ran::of(orch(home, words).output().unwrap())
 }
 
-fn journal(run: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(run.join("journal.jsonl")).unwrap();
-    let events = events(&text);
-    for (at, event) in events.iter().enumerate() {
-        assert_eq!(event["seq"], at, "the journal has no gap");
-    }
-    events
+/// A fast profile with two steps, so that a first one is finished when the second is killed.
+fn profile(home: &Home, stubborn: bool, more: &str) -> String {
+    let processes = processes(stubborn);
+    let step = "use: chat, concurrency: 4, requests: 16, output_tokens: 4, warmup: 4";
+    home.write("profiles/answers.jsonl", "{\"prompt\": \"What is 2 + 2?\"}\n");
+    let path = home.write(
+        "profiles/matrix.yaml",
+        &format!(
+            "port: auto\nengine: {{kind: sim, as: sglang, scenario: {{seed: 1, ranks: 2, {FAST}, {processes}{more}}}}}\n\
+             parallel: {{tensor: 2}}\nlaunch: {{abandon: 10m}}\nquality: {{file: answers.jsonl}}\n\
+             bench:\n  first: {{{step}}}\n  second: {{{step}, seed: 2}}\n"
+        ),
+    );
+    path.to_str().unwrap().to_owned()
 }
 
-fn send(pid: u64, signal: Signal) -> bool {
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(i32::try_from(pid).unwrap()), signal).is_ok()
+/// What is killed of a command: of a server those of the newest that its journal tells, else `before`, if anything.
+/// Whether the signal was sent; `None` where there is nothing that could be killed.
+fn kill(watched: &Watched, so_far: &[Value], before: Option<&Value>, kill: Kill) -> Option<bool> {
+    let process = so_far.iter().rev().find(|event| event["event"] == "process_began").map(|event| &event["data"]);
+    let process = process.or(before);
+    Some(match kill {
+        Kill::Orch => send(watched.pid(), Signal::SIGKILL),
+        Kill::TermOrch => send(watched.pid(), Signal::SIGTERM),
+        Kill::Supervisor => send(process?["supervisor_pid"].as_u64().unwrap(), Signal::SIGKILL),
+        Kill::Server => send(process?["pid"].as_u64().unwrap(), Signal::SIGKILL),
+    })
 }
 
-/// Everything on this machine that carries the marks of one of this home's servers, whatever it calls itself.
-fn marked(home: &Home) -> Vec<String> {
-    let state = home.state();
-    let ours = |pid: &u32| {
-        let environ = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        let environ = String::from_utf8_lossy(&environ).into_owned();
-        let folder = format!("XDG_STATE_HOME={}", state.display());
-        let by_memory = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten().any(|open| {
-            std::fs::read_link(open.path()).is_ok_and(|link| {
-                let link = link.display().to_string();
-                link.starts_with("/memfd:ORCH_RUN=") && home_of(&link, home)
-            })
-        });
-        environ.split('\0').any(|entry| entry == folder) || by_memory
-    };
-    let pids = std::fs::read_dir("/proc").unwrap().flatten();
-    let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let lives = |pid: &u32| crate::launching::lives(*pid);
-    pids.filter(ours)
-        .filter(lives)
-        .map(|pid| {
-            let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-            format!("{pid} {}", name.trim())
-        })
-        .collect()
-}
-
-/// Whether the server's id in a mark is that of a run of this home.
-fn home_of(link: &str, home: &Home) -> bool {
-    let id = link.trim_start_matches("/memfd:ORCH_RUN=").split('.').next().unwrap_or_default();
-    home.results().join("runs").join(id).exists()
-}
-
-#[track_caller]
-fn assert_nothing_left(home: &Home) {
-    assert_eq!(home.ps(), [Value::Null; 0]);
-    let limit = Instant::now() + Duration::from_secs(5);
-    while !marked(home).is_empty() && Instant::now() < limit {
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    assert_eq!(marked(home), [""; 0], "processes that are left");
-    let servers = home.state().join("orch/servers");
-    assert_eq!(std::fs::read_dir(servers).map_or(0, Iterator::count), 0, "folders under servers/");
-}
-
-/// The record as orch itself reads it: a kill in the first moment leaves a journal without `run.json`.
-fn shown(home: &Home) -> Value {
-    let ran = home.run(&["show", "latest", "--json"]).expect(0);
-    serde_json::from_str(&ran.stdout).unwrap()
+/// Ends what there was nothing to kill of.
+fn give_up(watched: Watched, home: &Home) {
+    send(watched.pid(), Signal::SIGKILL);
+    watched.end();
+    run(home, &["stop", "--all"]).expect(0);
 }
 
 /// What a cell must come to. `None` where there is nothing that could be killed.
-fn cell(kind: &str, nth: usize, kill: Kill) -> Option<&'static str> {
+fn cell(story: Story, kind: &str, nth: usize, kill: Kill, stubborn: bool) -> Option<&'static str> {
+    match story {
+        Story::Run => of_a_run(kind, nth, kill, stubborn),
+        Story::Fails => of_a_failure(kind, kill, stubborn),
+        Story::Stalls => of_a_stall(kind, kill, stubborn),
+        Story::Up => of_a_replacement(kind, kill, stubborn),
+        Story::Displaces => of_a_displacement(kind, kill, stubborn),
+    }
+}
+
+fn of_a_run(kind: &str, nth: usize, who: Kill, stubborn: bool) -> Option<&'static str> {
     let home = Home::new();
-    let file = profile(&home);
-    let file = file.to_str().unwrap();
-    let mut run = Watched::start(&home, &["run", file]);
-    let so_far = run.until(kind, nth)?;
-    let process = so_far.iter().find(|event| event["event"] == "process_began").map(|event| &event["data"]);
+    let file = profile(&home, stubborn, "");
+    let mut watched = Watched::start(&home, orch(&home, &["run", &file]));
+    let so_far = watched.until(kind, nth)?;
     let stopping = so_far.iter().any(|event| event["event"] == "stopping");
-    let sent = match (kill, process) {
-        (Kill::Orch, _) => send(run.child.id().into(), Signal::SIGKILL),
-        (Kill::TermOrch, _) => send(run.child.id().into(), Signal::SIGTERM),
-        (_, None) => {
-            send(run.child.id().into(), Signal::SIGKILL);
-            run.end();
-            home.run(&["stop", "--all"]).expect(0);
-            return None;
-        }
-        (Kill::Supervisor, Some(process)) => send(process["supervisor_pid"].as_u64().unwrap(), Signal::SIGKILL),
-        (Kill::Server, Some(process)) => send(process["pid"].as_u64().unwrap(), Signal::SIGKILL),
+    let Some(sent) = kill(&watched, &so_far, None, who) else {
+        give_up(watched, &home);
+        return None;
     };
-    let ran = run.end();
+    let ran = watched.end();
     let folder = home.newest_run();
     let record = shown(&home);
     let complete = record["complete"] == true;
-    let told = || format!("after {kill:?} at {kind} {nth} (sent: {sent}): {ran:#?}\n{record:#}");
-    if kill == Kill::Orch {
-        home.run(&["stop", "--all"]).expect(0);
+    let told = || format!("after {who:?} at {kind} {nth} (sent: {sent}): {ran:#?}\n{record:#}");
+    if who == Kill::Orch {
+        run(&home, &["stop", "--all"]).expect(0);
     }
-    let outcome = match kill {
+    let outcome = match who {
         Kill::Orch if ran.code == 128 + 9 => {
             // It may have been killed after the record was written.
             assert!(!complete || LAST.contains(&kind), "{}", told());
@@ -205,16 +173,12 @@ fn cell(kind: &str, nth: usize, kill: Kill) -> Option<&'static str> {
         }
         Kill::Server if !complete => {
             let stage = record["failure"]["stage"].as_str().unwrap_or_default();
-            assert_eq!(
-                ran.code,
-                match stage {
-                    "gate" => 4,
-                    "server" => 5,
-                    _ => -1,
-                },
-                "{}",
-                told()
-            );
+            let code = match stage {
+                "gate" => 4,
+                "server" => 5,
+                _ => -1,
+            };
+            assert_eq!(ran.code, code, "{}", told());
             "failed"
         }
         // The run goes on without its supervisor, and says so unless that was ending the server already.
@@ -232,13 +196,14 @@ fn cell(kind: &str, nth: usize, kill: Kill) -> Option<&'static str> {
     if complete && ran.code != 128 + 9 {
         // What a busy machine does to the numbers is another question.
         assert!(matches!(ran.code, 0 | 5), "{}", told());
+        assert_eq!(record["left"]["gpu_mib"], 0, "{}", told());
     } else if !complete {
         assert_eq!(record["verdict"]["kind"], "failed", "{}", told());
     }
     let before = journal(&folder);
     assert_nothing_left(&home);
     // What was interrupted goes on to the right end.
-    let again = home.run(&["run", "--resume", "latest"]);
+    let again = run(&home, &["run", "--resume", "latest"]);
     assert!(matches!(again.code, 0 | 5), "resumed {}\n{again:#?}", told());
     assert_eq!(home.newest_run(), folder, "the same run");
     let record = read_json(&folder.join("run.json"));
@@ -257,57 +222,224 @@ fn cell(kind: &str, nth: usize, kill: Kill) -> Option<&'static str> {
     }
     let rows = orch::measure::read_rows(&folder.join("requests.jsonl.zst")).unwrap();
     for step in ["first", "second"] {
-        assert_eq!(rows.iter().filter(|row| row.step == step).count(), 24, "rows of {step}");
+        assert_eq!(rows.iter().filter(|row| row.step == step).count(), 16, "rows of {step}");
     }
     assert_nothing_left(&home);
     Some(outcome)
 }
 
-/// The moments of a run: each kind that it writes at its first line, and what is between the two steps.
-fn moments() -> Vec<(String, usize)> {
+/// The server says why it ends and ends: however that is cut short, resumed it comes to the same end.
+fn of_a_failure(kind: &str, who: Kill, stubborn: bool) -> Option<&'static str> {
     let home = Home::new();
-    let file = profile(&home);
-    let ran = home.run(&["run", file.to_str().unwrap()]);
-    assert!(matches!(ran.code, 0 | 5), "{ran:#?}");
+    let file = profile(&home, stubborn, ", fail: {kind: oom_capture}");
+    let mut watched = Watched::start(&home, orch(&home, &["run", &file]));
+    let so_far = watched.until(kind, 1)?;
+    let sent = kill(&watched, &so_far, None, who)?;
+    let ran = watched.end();
+    let record = shown(&home);
+    let told = || format!("after {who:?} at {kind} (sent: {sent}): {ran:#?}\n{record:#}");
+    let (outcome, codes) = match who {
+        Kill::Orch => ("kept", [128 + 9, 4]),
+        Kill::TermOrch => ("interrupted", [143, 4]),
+        Kill::Supervisor | Kill::Server => ("failed", [4, 4]),
+    };
+    assert!(codes.contains(&ran.code), "{}", told());
+    assert_eq!((&record["complete"], &record["verdict"]["kind"]), (&false.into(), &"failed".into()), "{}", told());
+    run(&home, &["stop", "--all"]).expect(0);
+    assert_nothing_left(&home);
+    let again = run(&home, &["run", "--resume", "latest"]).expect(4);
+    let record = home.record();
+    assert_eq!(record["failure"]["kind"], "oom_capture", "resumed {}\n{again:#?}\n{record:#}", told());
+    assert_eq!((&record["complete"], &record["left"]["processes"]), (&false.into(), &0.into()));
+    assert_nothing_left(&home);
+    // The next one is none the worse for it.
+    let next = run(&home, &["run", &profile(&home, stubborn, "")]);
+    assert!(matches!(next.code, 0 | 5), "{next:#?}");
+    assert_nothing_left(&home);
+    Some(outcome)
+}
+
+/// What makes the server stand still, and orch say so soon.
+const STALL: &str = ", fail: {kind: hang_collective}";
+
+fn stalling(home: &Home, stubborn: bool) -> String {
+    let file = profile(home, stubborn, STALL);
+    let text = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, text + "gate: {patience: {graph_capture: 300ms}}\n").unwrap();
+    file
+}
+
+/// The server stands still and nothing ends by itself: whoever is killed, a person can end the rest in order.
+fn of_a_stall(kind: &str, who: Kill, stubborn: bool) -> Option<&'static str> {
+    let home = Home::new();
+    let file = stalling(&home, stubborn);
+    let mut watched = Watched::start(&home, orch(&home, &["run", &file]));
+    let so_far = watched.until(kind, 1)?;
+    let sent = kill(&watched, &so_far, None, who)?;
+    if who == Kill::Supervisor {
+        watched.until("warning", 1)?;
+        send(watched.pid(), Signal::SIGTERM);
+    }
+    let ran = watched.end();
+    let record = shown(&home);
+    let told = || format!("after {who:?} at {kind} (sent: {sent}): {ran:#?}\n{record:#}");
+    let (outcome, code) = match who {
+        Kill::Orch => ("kept", 128 + 9),
+        Kill::TermOrch | Kill::Supervisor => ("interrupted", 143),
+        Kill::Server => ("failed", 4),
+    };
+    assert_eq!(ran.code, code, "{}", told());
+    assert_eq!((&record["complete"], &record["verdict"]["kind"]), (&false.into(), &"failed".into()), "{}", told());
+    run(&home, &["stop", "--all"]).expect(0);
+    assert_nothing_left(&home);
+    let mut again = Watched::start(&home, orch(&home, &["run", "--resume", "latest"]));
+    again.goes_on_in(&home.newest_run());
+    let stalls = so_far.iter().filter(|event| event["event"] == kind).count();
+    let stalled = again.until(kind, stalls + 1).unwrap_or_else(|| panic!("{}", told()));
+    let phase = &stalled.iter().rfind(|event| event["event"] == kind).unwrap()["data"]["phase"];
+    assert_eq!(phase, "graph_capture", "of its own log, and not of the first start's: {}", told());
+    send(again.pid(), Signal::SIGTERM);
+    assert_eq!(again.end().code, 143, "{}", told());
+    assert_nothing_left(&home);
+    Some(outcome)
+}
+
+/// A server that a person replaces, by its speed.
+fn deployed(home: &Home, port: u16, step: &str, stubborn: bool) -> String {
+    let processes = processes(stubborn);
+    let scenario = format!("{{seed: 1, ranks: 2, startup: {{weights: 60ms}}, speed: {{step: {step}}}, {processes}}}");
+    let engine = format!("engine: {{kind: sim, as: sglang, scenario: {scenario}}}");
+    let bench = "bench: {only: {use: chat, concurrency: 1, requests: 8, output_tokens: 4}}";
+    let path = home.write("profiles/served.yaml", &format!("port: {port}\n{engine}\n{bench}\n"));
+    path.to_str().unwrap().to_owned()
+}
+
+/// Which of the two serves on the port: `1ms`, `2ms`, or nothing.
+fn serves(home: &Home, port: u16) -> Option<&'static str> {
+    std::net::TcpStream::connect(("127.0.0.1", port)).ok()?;
+    let listed: Vec<Value> = home.ps().into_iter().filter(|one| one["port"] == port && one["pid"].is_u64()).collect();
+    let [one] = &listed[..] else { return None };
+    let command = one["command"].to_string();
+    ["1ms", "2ms"].into_iter().find(|step| command.contains(step)).or_else(|| {
+        // The scenario is a file that the command names.
+        let file = one["command"].as_array()?.iter().find_map(|word| std::fs::read_to_string(word.as_str()?).ok())?;
+        ["1ms", "2ms"].into_iter().find(|step| file.contains(step))
+    })
+}
+
+/// Whatever is killed, the old one serves or the new one does, and never a mixture; and the next replacement works.
+fn of_a_replacement(kind: &str, who: Kill, stubborn: bool) -> Option<&'static str> {
+    let home = Home::new();
+    let port = free_port();
+    let up = ["up", "--as", "process", "--no-check"];
+    home.run(&[&up[..], &[&deployed(&home, port, "1ms", stubborn)]].concat()).expect(0);
+    let before = home.ps().remove(0);
+    let file = deployed(&home, port, "2ms", stubborn);
+    let mut watched = Watched::start(&home, home.orch(&[&up[..], &[&file]].concat()));
+    let so_far = watched.until(kind, 1)?;
+    let sent = kill(&watched, &so_far, Some(&before), who)?;
+    let ran = watched.end();
+    let told = || format!("after {who:?} at {kind} (sent: {sent}): {ran:#?}\n{:#?}", home.ps());
+    let complete = read_json(&home.newest_run().join("run.json"))["complete"] == true;
+    let new = match ran.code {
+        0 => true,
+        // The new one was proven, and what was left to do is to say so.
+        137 => kind == "restored",
+        _ => false,
+    };
+    let codes: &[i32] = match who {
+        Kill::Orch => &[137],
+        Kill::TermOrch => &[143, 0],
+        Kill::Supervisor | Kill::Server => &[0],
+    };
+    assert!(codes.contains(&ran.code), "{}", told());
+    assert_eq!(complete, ran.code == 0, "{}", told());
+    let outcome = if kind == "restored" && who == Kill::Server {
+        until("nothing that serves", || serves(&home, port).is_none().then_some(()));
+        "none serves"
+    } else {
+        let expected = if new { "2ms" } else { "1ms" };
+        until(&format!("{expected} {}", told()), || (serves(&home, port) == Some(expected)).then_some(()));
+        if new { "new serves" } else { "old serves" }
+    };
+    until("the restorers' end", || {
+        let undo = std::fs::read_dir(home.state().join("orch/undo")).into_iter().flatten();
+        undo.map(|entry| entry.unwrap().path()).all(|path| path.extension() != Some("json".as_ref())).then_some(())
+    });
+    home.run(&[&up[..], &[&file]].concat()).expect(0);
+    until("the new one", || (serves(&home, port) == Some("2ms")).then_some(()));
+    home.run(&["down", "served"]).expect(0);
+    assert_nothing_left(&home);
+    Some(outcome)
+}
+
+/// Whatever is killed, production serves again; and the run goes on with production making room once more.
+fn of_a_displacement(kind: &str, who: Kill, stubborn: bool) -> Option<&'static str> {
+    let production = Production::start("unchecked");
+    let home = &production.home;
+    let file = profile(home, stubborn, "");
+    let words = production.words(&file);
+    let mut watched = Watched::start(home, orch(home, &words));
+    let so_far = watched.until(kind, 1)?;
+    let Some(sent) = kill(&watched, &so_far, None, who) else {
+        give_up(watched, home);
+        production.serves_again();
+        return None;
+    };
+    let ran = watched.end();
+    let record = shown(home);
+    let complete = record["complete"] == true;
+    let told = || format!("after {who:?} at {kind} (sent: {sent}): {ran:#?}\n{record:#}");
+    production.serves_again();
+    let before = production.acts();
+    // Killed between the word that it will be stopped and the act, it never was.
+    let untouched = who == Kill::Orch && kind == "displaced" && before == ["start"];
+    assert!(untouched || before == ["start", "stop", "start"], "{before:?} {}", told());
+    match who {
+        Kill::Orch => assert_eq!(ran.code, 137, "{}", told()),
+        Kill::TermOrch => assert!(ran.code == 143 || complete, "{}", told()),
+        // By then the server is gone.
+        Kill::Supervisor | Kill::Server => assert!(complete && !sent, "{}", told()),
+    }
+    assert!(complete || record["verdict"]["kind"] == "failed", "{}", told());
+    assert_nothing_left(home);
+    let again = run(home, &["run", "--resume", "latest"]);
+    assert!(matches!(again.code, 0 | 5), "resumed {}\n{again:#?}", told());
     assert_eq!(home.record()["complete"], true);
+    production.serves_again();
+    // What was done before production came back is not done again, so production is not stopped for it again either.
+    let undone = record["steps"].as_array().unwrap().len() < 2;
+    let acts = [before, vec!["stop".to_owned(), "start".to_owned()]].concat();
+    assert!(production.acts() == acts || !undone, "{:?} resumed {}\n{again:#?}", production.acts(), told());
+    assert_nothing_left(home);
+    Some(if complete { "done" } else { "back" })
+}
+
+/// The moments of a story: each kind that it writes at its first line, and of a run what is between the two steps.
+fn moments(story: Story) -> Vec<(Story, String, usize)> {
+    let home = Home::new();
+    let _production = match story {
+        Story::Run => run(&home, &["run", &profile(&home, false, "")]),
+        Story::Fails => run(&home, &["run", &profile(&home, false, ", fail: {kind: oom_capture}")]),
+        Story::Stalls | Story::Up | Story::Displaces => {
+            let kinds = ["stalled", "change", "displaced", "restored"].into_iter().filter(|kind| story.shows(kind));
+            return kinds.map(|kind| (story, kind.to_owned(), 1)).collect();
+        }
+    };
     let mut seen = BTreeSet::new();
-    let mut moments: Vec<(String, usize)> = Vec::new();
+    let mut moments = Vec::new();
     for event in journal(&home.newest_run()) {
         let kind = event["event"].as_str().unwrap().to_owned();
+        if !story.shows(&kind) {
+            continue;
+        }
         if seen.insert(kind.clone()) {
-            moments.push((kind, 1));
+            moments.push((story, kind, 1));
         } else if kind == "step_began" {
-            moments.push((kind, 2));
+            moments.push((story, kind, 2));
         }
     }
     moments
-}
-
-/// A stranger's server: the same program under the same kind of name, with every word of ours in its arguments.
-struct Decoy(Child);
-
-impl Decoy {
-    fn start(home: &Home) -> Self {
-        let port = free_port();
-        let scenario = home.write("decoy.yaml", "{seed: 1, as: sglang}");
-        let child = Command::new(env!("CARGO_BIN_EXE_orch"))
-            .args(["sim", "--port", &port.to_string(), "--scenario", scenario.to_str().unwrap()])
-            .env("NOTE", "ORCH_RUN=matrix orch supervise sglang::server")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        crate::launching::until("the decoy", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
-        Decoy(child)
-    }
-}
-
-impl Drop for Decoy {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 /// A cell by row and column, and how it came out.
@@ -316,33 +448,44 @@ type Judged<'a> = (usize, usize, Result<Option<&'a str>, String>);
 #[test]
 fn whatever_is_killed_the_record_is_true_and_nothing_is_left() {
     let began = Instant::now();
-    let home = Home::new();
-    let mut decoy = Decoy::start(&home);
-    let moments = moments();
+    let mut stranger = Stranger::beside(free_port());
+    let rows = std::env::var("ORCH_TEST_ROWS").ok();
+    let wanted = |(story, kind, _): &(Story, String, usize)| {
+        let name = format!("{}{kind}", story.prefix());
+        rows.as_ref().is_none_or(|rows| rows.split(',').any(|word| name.contains(word)))
+    };
+    let moments: Vec<(Story, String, usize)> =
+        Story::ALL.into_iter().flat_map(moments).filter(|moment| wanted(moment)).collect();
     let cells: Vec<(usize, usize)> =
         (0..moments.len()).flat_map(|row| (0..KILLS.len()).map(move |at| (row, at))).collect();
     let next = AtomicUsize::new(0);
     let results: Mutex<Vec<Judged<'_>>> = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
-        for _ in 0..6 {
+        for _ in 0..AT_ONCE {
             scope.spawn(|| {
                 loop {
                     let Some(&(row, at)) = cells.get(next.fetch_add(1, Ordering::SeqCst)) else { return };
-                    let (kind, nth) = &moments[row];
-                    let result = std::panic::catch_unwind(|| cell(kind, *nth, KILLS[at].0)).map_err(|panic| {
-                        let text = panic.downcast_ref::<String>().cloned();
-                        text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()
-                    });
+                    let (story, kind, nth) = &moments[row];
+                    let result =
+                        std::panic::catch_unwind(|| cell(*story, kind, *nth, KILLS[at].0, (row + at) % 4 == 0))
+                            .map_err(|panic| {
+                                let text = panic.downcast_ref::<String>().cloned();
+                                text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+                                    .unwrap_or_default()
+                            });
                     results.lock().unwrap().push((row, at, result));
                 }
             });
         }
     });
     let results = results.into_inner().unwrap();
-    let mut text = format!("{:<18}{}\n", "", KILLS.map(|(_, name)| format!("{name:<17}")).concat());
-    for (row, (kind, nth)) in moments.iter().enumerate() {
-        let name = if *nth == 1 { kind.clone() } else { format!("{kind} {nth}") };
-        text.push_str(&format!("{name:<18}"));
+    let name = |row: usize| {
+        let (story, kind, nth) = &moments[row];
+        if *nth == 1 { format!("{}{kind}", story.prefix()) } else { format!("{}{kind} {nth}", story.prefix()) }
+    };
+    let mut text = format!("{:<21}{}\n", "", KILLS.map(|(_, name)| format!("{name:<17}")).concat());
+    for row in 0..moments.len() {
+        text.push_str(&format!("{:<21}", name(row)));
         for at in 0..KILLS.len() {
             let word = results.iter().find(|(r, a, _)| (*r, *a) == (row, at)).map(|(.., result)| result);
             let word = match word {
@@ -356,88 +499,20 @@ fn whatever_is_killed_the_record_is_true_and_nothing_is_left() {
         text.push('\n');
     }
     let absent: Vec<&str> =
-        orch::event::Event::KINDS.into_iter().filter(|kind| moments.iter().all(|(seen, _)| seen != kind)).collect();
+        orch::event::Event::KINDS.into_iter().filter(|kind| moments.iter().all(|(_, seen, _)| seen != kind)).collect();
     // Past the capture of the output: this is what the test is for.
     let _ = writeln!(
         std::io::stderr().lock(),
-        "\n{text}kept: the record says interrupted until a resume; -: nothing to kill yet; not in this run: {}\n{} cells in {:.0} s",
-        absent.join(" "),
+        "\n{text}kept: the record says interrupted until a resume; back: and production serves; -: nothing to kill there\n\
+         kinds without a row: {}\n{} cells in {:.0} s",
+        if absent.is_empty() { "none".to_owned() } else { absent.join(" ") },
         results.len(),
         began.elapsed().as_secs_f64()
     );
-    assert_eq!(decoy.0.try_wait().unwrap(), None, "a stranger's server was ended");
+    stranger.assert_untouched();
     let wrong: Vec<String> = results
         .into_iter()
-        .filter_map(|(row, at, result)| Some(format!("{} x {}: {}", moments[row].0, KILLS[at].1, result.err()?)))
+        .filter_map(|(row, at, result)| Some(format!("{} x {}: {}", name(row), KILLS[at].1, result.err()?)))
         .collect();
     assert!(wrong.is_empty(), "{} cells are wrong:\n{}", wrong.len(), wrong.join("\n\n"));
-}
-
-/// Thirty moments that a seed draws, on a real llama.cpp: whoever is killed then, the record is true, nothing is left, and
-/// the run goes on to its end without measuring a step twice.
-#[test]
-#[ignore = "takes minutes; by choice: cargo test --test it thirty_random -- --ignored"]
-fn thirty_random_moments_on_a_real_engine() {
-    use rand::{RngExt, SeedableRng};
-    const SEED: u64 = 4;
-    let Some(first) = Home::with_engine() else { return };
-    let mut decoy = Decoy::start(&first);
-    let words = |port: &str| {
-        let bench = "bench={single: null, ladder: null, first: {use: chat, concurrency: 2, requests: 16, output_tokens: 4}, \
-                     second: {use: chat, concurrency: 2, requests: 16, output_tokens: 4, seed: 2}}";
-        ["run", "smollm2", "--set", port, "--set", bench].map(str::to_owned)
-    };
-    let run = |home: &Home| {
-        let words = words(&format!("port={}", free_port()));
-        Watched::start(home, &words.iter().map(String::as_str).collect::<Vec<_>>())
-    };
-    let began = Instant::now();
-    let ran = run(&first).end();
-    assert!(matches!(ran.code, 0 | 5), "{ran:#?}");
-    let length = began.elapsed();
-    let mut draw = rand_chacha::ChaCha8Rng::seed_from_u64(SEED);
-    for number in 0..30 {
-        let kill = KILLS[number % KILLS.len()].0;
-        let moment = length.mul_f64(draw.random::<f64>());
-        let home = Home::with_engine().unwrap();
-        let mut watched = run(&home);
-        std::thread::sleep(moment);
-        let server = home.ps().into_iter().next();
-        let pid = match kill {
-            Kill::Orch | Kill::TermOrch => Some(u64::from(watched.child.id())),
-            Kill::Supervisor => server.as_ref().and_then(|server| server["supervisor_pid"].as_u64()),
-            Kill::Server => server.as_ref().and_then(|server| server["pid"].as_u64()),
-        };
-        let signal = if kill == Kill::TermOrch { Signal::SIGTERM } else { Signal::SIGKILL };
-        let alive = watched.child.try_wait().unwrap().is_none();
-        let sent = alive && pid.is_some_and(|pid| send(pid, signal));
-        let ran = watched.end();
-        home.run(&["stop", "--all"]).expect(0);
-        assert_nothing_left(&home);
-        let began = home.results().join("runs").read_dir().is_ok_and(|mut runs| runs.next().is_some());
-        let line = if began {
-            let record = shown(&home);
-            let complete = record["complete"] == true;
-            assert!(complete || record["verdict"]["kind"] == "failed", "{record:#}");
-            assert!(complete || !matches!(ran.code, 0), "{ran:#?}\n{record:#}");
-            let again = home.run(&["run", "--resume", "latest"]);
-            assert!(matches!(again.code, 0 | 5), "{again:#?}");
-            let record = read_json(&home.newest_run().join("run.json"));
-            assert_eq!(record["complete"], true, "{again:#?}");
-            let events = journal(&home.newest_run());
-            assert_eq!(events.iter().filter(|event| event["event"] == "step_ended").count(), 2, "each step once");
-            assert_nothing_left(&home);
-            if complete { "complete before" } else { "resumed" }
-        } else {
-            "not begun"
-        };
-        let _ = writeln!(
-            std::io::stderr().lock(),
-            "{number:>3}  {kill:?} at {:.2} s of {:.2} (sent: {sent}): exit {}, {line}",
-            moment.as_secs_f64(),
-            length.as_secs_f64(),
-            ran.code
-        );
-        assert_eq!(decoy.0.try_wait().unwrap(), None, "a stranger's server was ended");
-    }
 }

@@ -38,7 +38,7 @@ fn the_self_test_prints_its_figures_and_later_runs_know_the_ceiling() {
     let home = tempfile::tempdir().unwrap();
     let orch = |words: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_orch"));
-        command.args(words).env("XDG_STATE_HOME", home.path()).output().unwrap()
+        command.args(words).env("XDG_STATE_HOME", home.path()).env("ORCH_MEASURE_SCOPE", home.path()).output().unwrap()
     };
     let output = orch(&["selftest", "client", "--streams", "2", "--no-pin", "--json"]);
     assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use orch::clock::Clock;
 use orch::event::{Emit, EmitError, Event, Scope};
 use orch::gate::log::{BarRule, FailureRule, LogRules, PhaseRule};
-use orch::gate::{self, GateError, LogGrammar, Pace, Ready};
+use orch::gate::{self, Conduct, GateError, LogGrammar, Pace, Ready};
 use orch::launch::{self, LaunchError, Lease, Server, Start, WorkFolder};
 use orch::profile::EngineKind;
 use orch::render::{Rank, Readiness, StopRule};
@@ -147,29 +147,28 @@ pub(crate) fn grammar() -> LogGrammar {
             phase: "weights".into(),
             begin: Some("loading model".into()),
             end: Some("model loaded".into()),
-            scope: None,
-            patience: None,
-            again: None,
+            ..PhaseRule::default()
         }],
-        bars: vec![BarRule { pattern: "Loading weights".into(), unit: "parts".into(), phase: "weights".into() }],
+        bars: vec![BarRule {
+            pattern: "Loading weights".into(),
+            unit: "parts".into(),
+            phase: "weights".into(),
+            ..BarRule::default()
+        }],
         failures: vec![
             FailureRule {
                 kind: "oom_weights".into(),
                 pattern: "OutOfMemoryError".into(),
                 phase: Some("weights".into()),
-                wraps: false,
                 retry: Some("never".into()),
                 remedy: Some("lower `context_length`".into()),
-                seen: Vec::new(),
+                ..FailureRule::default()
             },
             FailureRule {
                 kind: "port_in_use".into(),
                 pattern: "couldn't bind HTTP server socket".into(),
-                phase: None,
-                wraps: false,
                 retry: Some("later".into()),
-                remedy: None,
-                seen: Vec::new(),
+                ..FailureRule::default()
             },
         ],
         facts: vec![r"listening on http://[^:]+:(?<port>\d+)".into()],
@@ -200,7 +199,9 @@ impl Launch<'_> {
             unfit: Duration::from_millis(200),
         };
         let (log, clock) = (self.place.log(), Clock::system());
-        gate::wait_at(pace, server, &log, readiness, &grammar(), &clock, &self.said).await
+        let limit = readiness.timeout_s.map_or(Duration::from_secs(60), Duration::from_secs_f64);
+        let conduct = Conduct { limit, limit_is_auto: false, ..Conduct::default() };
+        gate::wait_at(pace, server, &log, readiness, &grammar(), &conduct, &clock, &self.said).await
     }
 }
 
@@ -239,9 +240,12 @@ pub(crate) fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
+/// Far longer than anything takes that is waited for, also beside a load of twenty on two cores.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
+
 /// Waits for something, far longer than it can take.
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let limit = Instant::now() + Duration::from_secs(60);
+    let limit = Instant::now() + PATIENCE;
     loop {
         if let Some(found) = look() {
             return found;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use nix::sys::signal::Signal;
 
 use crate::launching::{kill, until};
+use crate::strangers::{Stranger, port_of};
 use crate::support::{Home, free_port};
 use crate::whole_runs::Running;
 
@@ -19,6 +20,7 @@ fn what_a_killed_engine_leaves_in_memory_is_removed_and_named() {
             free_port()
         ),
     );
+    let mut other = Stranger::beside(port_of(&file));
     // The same kind of file, of a process that is none of ours: this one.
     let stranger = PathBuf::from(format!("/dev/shm/sgl_shm_sim_{}", std::process::id()));
     std::fs::write(&stranger, "somebody else's").unwrap();
@@ -42,6 +44,7 @@ fn what_a_killed_engine_leaves_in_memory_is_removed_and_named() {
     let told = left["files"].as_array().unwrap().iter().filter_map(|line| line.as_str());
     let told: Vec<&str> = told.filter(|line| line.starts_with(named.to_str().unwrap())).collect();
     assert!(told.len() == 1 && told[0].contains("not seen to use it"), "{left:#}");
+    other.assert_untouched();
     std::fs::remove_file(stranger).unwrap();
     std::fs::remove_file(named).unwrap();
     // What it writes, and what orch keeps, are no leftovers.

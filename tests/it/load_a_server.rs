@@ -266,7 +266,7 @@ fn a_load_that_cannot_be_sent_is_refused_not_approximated() {
         result.unwrap_err()
     };
     let mut open = step("s", 1, Some(1));
-    open.load.arrival = Arrival::Open { rate: 4.0, shape: "gamma".to_owned() };
+    open.load.arrival = Arrival::Open { rate: 4.0, shape: "gamma".to_owned(), burstiness: None };
     assert!(matches!(refuse("http://127.0.0.1:1", &open), LoadError::Unsupported { .. }));
     assert!(matches!(refuse("127.0.0.1:1", &step("s", 1, Some(1))), LoadError::Url { .. }));
     assert!(matches!(refuse("http://127.0.0.1:1", &step("s", 1, None)), LoadError::Step { .. }));
@@ -294,7 +294,7 @@ fn an_open_loop_keeps_its_moments_while_the_server_stalls() {
     replies.push(Reply::tokens(2, 2));
     let server = start(replies);
     let mut step = step("s", 1, Some(60));
-    step.load.arrival = Arrival::Open { rate: 60.0, shape: "constant".to_owned() };
+    step.load.arrival = Arrival::Open { rate: 60.0, shape: "constant".to_owned(), burstiness: None };
     let measured = run(&server, &step);
     assert_eq!(outcomes(&measured), vec![Outcome::Ok; 60]);
     assert!(measured.scheduled);
@@ -319,7 +319,7 @@ fn an_open_loop_keeps_its_moments_while_the_server_stalls() {
 fn a_timed_open_loop_sends_nothing_after_its_end() {
     let server = start(vec![Reply::tokens(2, 1)]);
     let mut step = step("s", 1, None);
-    step.load.arrival = Arrival::Open { rate: 40.0, shape: "poisson".to_owned() };
+    step.load.arrival = Arrival::Open { rate: 40.0, shape: "poisson".to_owned(), burstiness: None };
     step.load.duration_s = Some(0.5);
     let measured = run(&server, &step);
     let first_due = measured.began;

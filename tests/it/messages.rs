@@ -23,6 +23,7 @@ fn mask(text: &str) -> String {
         (r"port: \d+", "port: PORT"),
         (r"127\.0\.0\.1:\d+", "127.0.0.1:PORT"),
         (r"\d[\dms.]*( ms| s)? after its\b", "TIME after its"),
+        (r"\d[\d.]*( ms| s| min \d+ s)? after launch\b", "TIME after launch"),
         (r"silent for \S+,", "silent for TIME,"),
         (r"weights: +\d+% \| \d+/10", "weights: N% | N/10"),
         (r" +(exit \d)", "  $1"),

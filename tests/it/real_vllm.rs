@@ -81,8 +81,8 @@ fn acceptance_is_the_engines(step: &Value, counted: &Counted) {
 }
 
 /// total tok/s = steps/s × requests per step × tokens per request-step. A step of a request need not have a draft, so
-/// that the last factor is not the acceptance length. And what is accepted beyond the length that was asked for is
-/// counted and never sent: that, and nothing else, may keep the product from the client's figure.
+/// that the last factor is not the acceptance length. What is accepted beyond the length that was asked for is counted
+/// and never sent: as far as a draft a request it is left out, and the product is the client's figure.
 fn throughput_closes(record: &Value, step: &Value, counted: &Counted) {
     let metrics = &step["metrics"];
     let metric = |id: &str| metrics[id].as_f64().unwrap_or_else(|| panic!("no {id}: {metrics:#}"));
@@ -94,17 +94,17 @@ fn throughput_closes(record: &Value, step: &Value, counted: &Counted) {
     ]
     .map(|id| counted[id]);
     let stepped = first + further;
-    let each = metric("tokens_per_request_step");
-    assert!((each - (1.0 + accepted / stepped)).abs() < 1e-9, "tokens_per_request_step {each}: {counted:?}");
     let cut = stepped + accepted - tokens;
     let most = (DRAFT * REQUESTS) as f64;
     assert!((0.0..=most).contains(&cut), "{cut} accepted tokens were not sent: {counted:?}");
+    let each = metric("tokens_per_request_step");
+    assert!((each - tokens / stepped).abs() < 1e-9, "tokens_per_request_step {each}: {counted:?}");
     let product = metric("steps_per_s") * metric("requests_per_step") * each;
     let closure = product / metric("output_tokens_per_s");
-    assert!((closure - (1.0 + cut / tokens)).abs() < 1e-6, "the product is {closure} of the client's: {counted:?}");
+    assert!((closure - 1.0).abs() < 1e-6, "the product is {closure} of the client's: {counted:?}");
     assert!((metric("closure_ratio") - closure).abs() < 1e-9, "{metrics:#}");
     let said = record["warnings"].to_string();
-    assert_eq!(said.contains("\"closure\""), cut / tokens > 0.02, "{said}");
+    assert!(!said.contains("\"closure\""), "{said}");
 }
 
 /// Counters by name, without their prefix and labels; those that differ by a label alone are added up.

@@ -84,6 +84,7 @@ fn failed() -> crate::built::Built {
             line_no: Some(287),
             remedy: Some("lower `memory.fraction` from 0.96; 0.88 is known to start here".into()),
             last_words: Vec::new(),
+            start: None,
         });
         record.startup.as_mut().unwrap().ready_s = None;
         record.warnings = vec![Warning::new("pcie", "GPU 1 runs PCIe x8, was x16")];

@@ -121,7 +121,7 @@ fn a_shell_reads_it_word_for_word() {
     let yaml = serde_json::json!({
         "engine": {"kind": "llamacpp", "executable": show},
         "model": {"path": format!("/m/{nasty}"), "served_name": nasty},
-        "flags": {"grammar": format!("{nasty}\nline"), "empty": ""},
+        "flags": {"grammar": format!("{nasty}\nline"), "samplers": ""},
         "args": ["-1", "~", "a=b c"],
         "env": {"X": nasty},
     });
@@ -137,20 +137,6 @@ fn a_shell_reads_it_word_for_word() {
     assert!(argv.contains(&nasty.to_owned()) && argv.contains(&String::new()));
 }
 
-#[test]
-fn every_flag_of_the_definition_is_one_that_the_server_names() {
-    let known = std::fs::read_to_string("tests/data/flags/llama-server-b10434.txt").unwrap();
-    let known: Vec<&str> = known.lines().collect();
-    let definition = orch::engine::definition(orch::profile::EngineKind::Llamacpp, &[]).unwrap();
-    let spelled = definition.settings.values().flat_map(|row| &row.spellings).flat_map(|spelling| &spelling.flag);
-    let added = definition.defaults.iter().map(|words| &words.flag);
-    let flags: Vec<&String> = spelled.chain(added).collect();
-    assert!(flags.len() > 10);
-    for flag in flags {
-        assert!(known.contains(&flag.as_str()), "llama-server b10434 has no `{flag}`");
-    }
-}
-
 /// In a folder with `templates/` of the user's own.
 fn in_folder(home: &Home, files: &[(&str, &str)], words: &[&str]) -> Ran {
     for (path, text) in files {
@@ -161,39 +147,48 @@ fn in_folder(home: &Home, files: &[(&str, &str)], words: &[&str]) -> Ran {
     Ran { code: ran.code, stdout: mask(home, &ran.stdout), stderr: mask(home, &ran.stderr) }
 }
 
+/// The folder of `docs/engines.md`: an engine that this program has never heard of.
+const ADDED: [(&str, &str); 3] = [
+    ("templates/tgi/engine.yaml", include_str!("../data/templates/tgi/engine.yaml")),
+    ("templates/tgi/launch.hbs", include_str!("../data/templates/tgi/launch.hbs")),
+    ("templates/tgi/flags/3.3.txt", include_str!("../data/templates/tgi/flags/3.3.txt")),
+];
+
 #[test]
 fn an_engine_is_added_by_a_folder() {
     let home = Home::new();
-    let ran = in_folder(
-        &home,
-        &[
-            ("templates/vllm/engine.yaml", include_str!("../data/templates/vllm/engine.yaml")),
-            ("templates/vllm/launch.hbs", include_str!("../data/templates/vllm/launch.hbs")),
-            (
-                "p.yaml",
-                "engine: vllm\nmodel: org/model\nparallel: {tensor: 2}\nmax_running_requests: 16\ngraphs: {enabled: false}\nflags: {seed: 1}\n",
-            ),
-        ],
-        &["render", "p.yaml", "--engine-version", "0.11.2"],
-    )
-    .expect(0);
+    let profile = "engine: tgi\nmodel: org/model@abc\nparallel: {tensor: 2}\nmax_running_requests: 16\n\
+                   memory: {fraction: 0.9}\nspeculative: {method: ngram, steps: 3}\nflags: {max-input-tokens: 4096}\n";
+    let files: Vec<(&str, &str)> = ADDED.into_iter().chain([("p.yaml", profile)]).collect();
+    let ran = in_folder(&home, &files, &["render", "p.yaml"]).expect(0);
     insta::assert_snapshot!(ran.stdout);
     insta::assert_snapshot!(ran.stderr);
+    let checked = in_folder(&home, &files, &["check", "p.yaml"]).expect(0);
+    assert_eq!(checked.stdout, "ok  p  tgi, org/model, 0 measurements\n");
+}
+
+#[test]
+fn an_added_engine_is_held_to_what_its_folder_says() {
+    let home = Home::new();
+    let profile = "engine: tgi\nmodel: org/model\nparallel: {pipeline: 2}\nflags: {port: 1, max-input-token: 1, quantise: x}\n\
+                   speculative: {method: mtp, steps: 3}\n";
+    let files: Vec<(&str, &str)> = ADDED.into_iter().chain([("p.yaml", profile)]).collect();
+    insta::assert_snapshot!(in_folder(&home, &files, &["check", "p.yaml"]).expect(2).stderr);
 }
 
 #[test]
 fn the_page_on_engines_shows_that_very_folder() {
     let page = std::fs::read_to_string("docs/engines.md").unwrap();
-    let facts = include_str!("../data/templates/vllm/engine.yaml");
-    let (_, facts) = facts.split_once('\n').unwrap();
-    assert!(page.contains(facts));
-    assert!(page.contains(include_str!("../data/templates/vllm/launch.hbs")));
+    for (_, text) in &ADDED[..2] {
+        let (_, text) = text.split_once('\n').unwrap();
+        assert!(page.contains(text), "{text}");
+    }
 }
 
 #[test]
 fn an_engine_that_is_nowhere_is_named_with_how_to_add_it() {
     let home = Home::new();
-    let ran = in_folder(&home, &[("p.yaml", "engine: trtllm\nmodel: org/model\n")], &["render", "p.yaml"]).expect(2);
+    let ran = in_folder(&home, &[("p.yaml", "engine: tgi\nmodel: org/model\n")], &["render", "p.yaml"]).expect(2);
     insta::assert_snapshot!(ran.stderr);
 }
 

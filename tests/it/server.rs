@@ -209,7 +209,7 @@ pub(crate) fn step(name: &str, concurrency: u32, requests: Option<u64>) -> Step 
 
 /// The same, with the endpoint to choose.
 pub(crate) fn step_of(name: &str, concurrency: u32, requests: Option<u64>, chat: bool) -> Step {
-    let prompts = (0..8).map(|n| Prompt { id: n.to_string(), text: format!("prompt {n}") }).collect();
+    let prompts = (0..8).map(|n| Prompt { id: n.to_string(), text: format!("prompt {n}"), then: Vec::new() }).collect();
     Step {
         name: name.to_owned(),
         workload: Workload {
@@ -222,6 +222,7 @@ pub(crate) fn step_of(name: &str, concurrency: u32, requests: Option<u64>, chat:
             cold_prefix: false,
             seed: 1,
             lengths: Default::default(),
+            special: Default::default(),
         },
         load: Load { arrival: Arrival::Closed { concurrency }, requests, duration_s: None, warmup: Some(0) },
         goodput: None,
@@ -241,7 +242,7 @@ pub(crate) fn run_with(url: &str, step: &Step, options: &Options) -> Measured {
 }
 
 pub(crate) fn target(url: &str) -> Target {
-    Target { base_url: url.to_owned(), model: Some("the-model".to_owned()), headers: Vec::new() }
+    Target { base_url: url.to_owned(), model: Some("the-model".to_owned()), ..Target::default() }
 }
 
 pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {

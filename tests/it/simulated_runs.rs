@@ -59,13 +59,13 @@ fn the_demo_goes_from_a_profile_to_a_verdict() {
         "warmup",
     ];
     assert_eq!(names(&startup["phases"])[..phases.len()], phases);
-    // Memory falls from phase to phase, on each of the ranks.
+    // Memory falls from phase to phase, on each of the ranks; what the single graphs left is a trail of its own.
     for rank in 0..2 {
         let free: Vec<f64> = startup["memory"]
             .as_array()
             .unwrap()
             .iter()
-            .filter(|point| point["rank"] == rank)
+            .filter(|point| point["rank"] == rank && point["graphs"].is_null())
             .map(|point| point["free_gb"].as_f64().unwrap())
             .collect();
         assert!(free.len() >= 5 && free.windows(2).all(|pair| pair[1] <= pair[0]), "rank {rank}: {free:?}");
@@ -89,7 +89,7 @@ fn a_start_beyond_the_cliff_fails_in_graph_capture() {
     assert_eq!(failure["kind"], "oom_capture", "{failure}");
     assert!(failure["text"].as_str().unwrap().ends_with("in phase graph_capture"), "{failure}");
     assert!(ran.stdout.contains("torch.OutOfMemoryError: CUDA out of memory."), "{}", ran.stdout);
-    assert!(ran.stdout.contains("lower `memory.fraction`, or capture fewer batches"), "{}", ran.stdout);
+    assert!(ran.stdout.contains("lower `memory.fraction` (now 0.92), or capture fewer batches"), "{}", ran.stdout);
     assert_eq!(record["engine"]["simulated"], true);
     assert_eq!(record["left"]["processes"], 0);
 }

@@ -7,6 +7,12 @@ use nix::sys::signal::Signal;
 use orch::launch::{LaunchError, Lease, Which, WorkFolder, stop};
 
 use crate::launching::{ORCH, Place, Said, kill, lives, script, until};
+use crate::strangers::Stranger;
+
+/// A private place, with a stranger's server beside it.
+fn place() -> (Place, Stranger) {
+    (Place::new(), Stranger::beside(crate::launching::free_port()))
+}
 
 /// What a server and its workers must have become: nothing, in the process table, on disk and in the leases.
 fn assert_nothing_left(place: &Place, pids: &[u32]) {
@@ -18,7 +24,7 @@ fn assert_nothing_left(place: &Place, pids: &[u32]) {
 
 #[tokio::test]
 async fn a_server_is_started_listed_and_released() {
-    let place = Place::new();
+    let (place, _stranger) = place();
     let launch = place.server(&["--workers", "2"]);
     let server = launch.start().await.unwrap();
     let pids = place.wait_for_pids(3);
@@ -47,7 +53,7 @@ async fn a_server_is_started_listed_and_released() {
 
 #[tokio::test]
 async fn the_server_has_its_environment_and_a_session_of_its_own() {
-    let place = Place::new();
+    let (place, _stranger) = place();
     let mut launch = place.server(&[]);
     launch.rank.env.insert("SERVER_MODEL".into(), "from the plan".into());
     launch.secrets.insert("TOKEN".into(), "s3cret".into());
@@ -115,7 +121,7 @@ const LONG: Duration = Duration::from_secs(600);
 
 #[test]
 fn after_sigkill_of_the_run_its_server_is_listed_and_stopped() {
-    let place = Place::new();
+    let (place, _stranger) = place();
     let (mut run, listed) = run_apart(&place, &["--workers", "2", "--worker-kind", "orphan"], LONG, 3);
     run.kill().unwrap();
     run.wait().unwrap();
@@ -138,7 +144,7 @@ fn after_sigkill_of_the_run_its_server_is_listed_and_stopped() {
 
 #[test]
 fn a_server_whose_run_is_gone_is_stopped_by_its_supervisor() {
-    let place = Place::new();
+    let (place, _stranger) = place();
     let (mut run, listed) = run_apart(&place, &["--workers", "1"], Duration::from_millis(300), 2);
     run.kill().unwrap();
     run.wait().unwrap();
@@ -153,7 +159,7 @@ fn a_server_whose_run_is_gone_is_stopped_by_its_supervisor() {
 
 #[test]
 fn a_server_whose_run_lives_is_not_abandoned() {
-    let place = Place::new();
+    let (place, _stranger) = place();
     let (mut run, listed) = run_apart(&place, &[], Duration::ZERO, 1);
     // More than long enough for the supervisor to look several times.
     std::thread::sleep(Duration::from_millis(1500));
@@ -167,7 +173,7 @@ fn a_server_whose_run_lives_is_not_abandoned() {
 
 /// Stops an orphan: the supervisor was killed, so everything has to be found by its marks.
 fn an_orphan_is_ended(options: &[&str], processes: usize) {
-    let place = Place::new();
+    let (place, _stranger) = place();
     let (mut run, listed) = run_apart(&place, options, LONG, processes);
     // The supervisor looks a few times a second; this is about what it has seen by then.
     let id = listed["id"].as_str().unwrap();
@@ -212,7 +218,7 @@ fn an_orphan_with_workers_that_cleared_their_environment_is_ended() {
 
 #[test]
 fn an_orphan_that_takes_no_notice_of_sigterm_is_ended() {
-    let place = Place::new();
+    let (place, _stranger) = place();
     let (mut run, listed) = run_apart(&place, &["--ignore-term", "--workers", "1", "--workers-outlive"], LONG, 2);
     kill(listed["supervisor_pid"].as_u64().unwrap(), Signal::SIGKILL);
     run.kill().unwrap();
@@ -224,7 +230,7 @@ fn an_orphan_that_takes_no_notice_of_sigterm_is_ended() {
 
 #[tokio::test]
 async fn a_server_that_takes_no_notice_of_sigterm_is_killed() {
-    let place = Place::new();
+    let (place, _stranger) = place();
     let mut launch = place.server(&["--ignore-term"]);
     launch.stop.patience = Duration::from_millis(200);
     let server = launch.start().await.unwrap();
@@ -240,7 +246,7 @@ async fn a_server_that_takes_no_notice_of_sigterm_is_killed() {
 
 #[tokio::test]
 async fn a_second_ctrl_c_does_not_wait() {
-    let place = Place::new();
+    let (place, _stranger) = place();
     let mut launch = place.server(&["--ignore-term", "--workers", "1", "--workers-outlive"]);
     launch.stop.patience = LONG;
     let server = launch.start().await.unwrap();
@@ -258,7 +264,7 @@ async fn a_second_ctrl_c_does_not_wait() {
 
 #[tokio::test]
 async fn the_end_of_the_server_is_noticed_with_its_signal_and_its_workers_are_ended() {
-    let place = Place::new();
+    let (place, _stranger) = place();
     let mut launch = place.server(&["--workers", "2", "--worker-kind", "bare", "--workers-outlive"]);
     launch.stop.patience = Duration::from_secs(1);
     let server = launch.start().await.unwrap();
@@ -275,7 +281,7 @@ async fn the_end_of_the_server_is_noticed_with_its_signal_and_its_workers_are_en
 
 #[tokio::test]
 async fn the_end_of_the_server_is_noticed_when_the_supervisor_was_killed() {
-    let place = Place::new();
+    let (place, _stranger) = place();
     let launch = place.server(&[]);
     let server = launch.start().await.unwrap();
     place.wait_for_pids(1);
@@ -291,7 +297,7 @@ async fn the_end_of_the_server_is_noticed_when_the_supervisor_was_killed() {
 
 #[tokio::test]
 async fn a_run_learns_that_its_server_was_stopped_from_outside() {
-    let place = Place::new();
+    let (place, _stranger) = place();
     let launch = place.server(&[]);
     let server = launch.start().await.unwrap();
     place.wait_for_pids(1);
@@ -305,7 +311,7 @@ async fn a_run_learns_that_its_server_was_stopped_from_outside() {
 
 #[tokio::test]
 async fn a_kept_server_outlives_its_run() {
-    let place = Place::new();
+    let (place, _stranger) = place();
     let mut launch = place.server(&[]);
     launch.abandon = Duration::ZERO;
     let server = launch.start().await.unwrap();
@@ -321,7 +327,7 @@ async fn a_kept_server_outlives_its_run() {
 
 #[tokio::test]
 async fn strangers_are_never_touched() {
-    let place = Place::new();
+    let (place, _stranger) = place();
     let launch = place.server(&[]);
     let server = launch.start().await.unwrap();
     place.wait_for_pids(1);
@@ -355,7 +361,7 @@ async fn strangers_are_never_touched() {
 
 #[tokio::test]
 async fn what_another_boot_left_is_only_cleared() {
-    let place = Place::new();
+    let (place, _stranger) = place();
     // The pid that the old boot's server had belongs to a stranger now.
     let mut stranger = Command::new("sleep").arg("600").spawn().unwrap();
     let folder = place.work.servers().join("20260101-120000-tiny-0420.0001");
@@ -382,7 +388,7 @@ async fn what_another_boot_left_is_only_cleared() {
 
 #[test]
 fn a_folder_that_a_killed_run_had_only_just_made_is_cleared() {
-    let place = Place::new();
+    let (place, _stranger) = place();
     std::fs::create_dir(place.work.servers().join("20260101-120000-tiny-0420.0001")).unwrap();
     assert_eq!(place.ps(), [serde_json::Value::Null; 0]);
     let output = place.orch(&["ps"]);
@@ -395,7 +401,7 @@ fn a_folder_that_a_killed_run_had_only_just_made_is_cleared() {
 #[tokio::test]
 async fn a_server_inherits_its_leases_and_nothing_else() {
     use std::os::fd::AsRawFd;
-    let place = Place::new();
+    let (place, _stranger) = place();
     // What a caller leaves open without care.
     let (stray, _other) = std::io::pipe().unwrap();
     nix::fcntl::fcntl(&stray, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::empty())).unwrap();
@@ -415,7 +421,7 @@ async fn a_server_inherits_its_leases_and_nothing_else() {
 
 #[tokio::test]
 async fn of_two_for_one_lease_exactly_one_runs() {
-    let place = Place::new();
+    let (place, _stranger) = place();
     let other = WorkFolder::at(place.work.root()).unwrap();
     // Names hold for the whole machine, and other tests may run on it.
     let gpu = |name: &str| Lease::Gpu(format!("{name}-{}", std::process::id()));
@@ -449,7 +455,7 @@ async fn of_two_for_one_lease_exactly_one_runs() {
 #[test]
 fn a_work_folder_that_others_can_write_is_refused() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::new();
+    let (place, _stranger) = place();
     std::fs::set_permissions(place.work.root(), std::fs::Permissions::from_mode(0o777)).unwrap();
     for words in [["ps"].as_slice(), &["stop", "--all"]] {
         let output = place.orch(words);
@@ -464,7 +470,7 @@ fn a_server_whose_run_was_gone_before_it_began_is_stopped_at_once() {
     use std::io::Write;
     use std::os::fd::OwnedFd;
     use std::os::unix::net::UnixStream;
-    let place = Place::new();
+    let (place, _stranger) = place();
     let id = "20260101-120000-tiny-0420.0001";
     let folder = place.work.servers().join(id);
     std::fs::create_dir(&folder).unwrap();
@@ -500,7 +506,7 @@ fn a_server_whose_run_was_gone_before_it_began_is_stopped_at_once() {
 
 #[tokio::test]
 async fn a_port_that_somebody_else_has_after_the_end_is_told() {
-    let place = Place::new();
+    let (place, _stranger) = place();
     let mut launch = place.server(&[]);
     launch.rank.argv = vec!["sleep".into(), "600".into()];
     let server = launch.start().await.unwrap();

@@ -58,6 +58,9 @@ impl Home {
             .args(words)
             .env("XDG_STATE_HOME", self.state())
             .env("ORCH_RESULTS", self.results())
+            // Stories run side by side, and their numbers do not matter.
+            .env("ORCH_MEASURE_SCOPE", self.folder.path())
+            .env_remove("ORCH_STORE")
             .env_remove("NO_COLOR")
             .env_remove("COLUMNS")
             .stdin(Stdio::null());

@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::containers::{python, with_stand_ins};
-use crate::deploy::{GOOD, SLOW, Stranger, ledger, outage_s, write_profile};
+use crate::deploy::{GOOD, SLOW, ledger, outage_s, write_profile};
 use crate::launching::until;
+use crate::strangers::Stranger;
 use crate::support::{Home, Ran, free_port, skipped};
 
 /// A home with a stand-in of the user's manager.
@@ -56,8 +57,8 @@ impl Drop for Manager {
 #[test]
 fn a_unit_of_a_stand_in_manager_is_replaced_and_put_back() {
     let manager = Manager::new();
-    let mut stranger = Stranger::start();
     let port = free_port();
+    let mut stranger = Stranger::beside(port);
     let profile = write_profile(&manager.home, port, GOOD, "secrets: [TOKEN]\n");
     let elsewhere = format!("port={}", free_port());
     manager.run(&["run", &profile, "--set", &elsewhere]).expect(0);

@@ -279,6 +279,105 @@ fn each_fault_of_a_simulated_server_is_found_and_a_clean_one_has_none() {
     }
 }
 
+/// A workload is cold unless it says otherwise: what came out of the cache was not computed.
+#[test]
+fn prompts_that_were_cached_are_no_cold_ones() {
+    let home = Home::new();
+    for (cached, step, expected) in [(0.5, "", 5), (0.5, ", prefix_cache: warm", 0), (0.0, "", 0)] {
+        let text = format!(
+            "port: {}\nmodel: {{path: m, served_name: m}}\nengine: {{kind: sim, as: sglang, scenario: {{seed: 1, \
+             startup: {{weights: 50ms}}, speed: {{ttft: 4ms, step: 2ms}}, serve: {{cached: {cached}}}}}}}\n\
+             bench: {{only: {{use: chat-short, concurrency: 2, requests: 32{step}}}}}\n",
+            crate::support::free_port()
+        );
+        let profile = home.write("profiles/cached.yaml", &text);
+        let ran = home.run(&["run", profile.to_str().unwrap(), "--json"]);
+        let record: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stderr));
+        let told = reasons(&record);
+        assert_eq!((ran.code, told.contains(&"cache_hits")), (expected, expected == 5), "{cached} {step}: {told:?}");
+    }
+}
+
+/// What stops the client, and not the server, is told as the client's.
+#[test]
+fn a_client_that_was_held_up_says_so() {
+    let home = Home::new();
+    let sim = Sim::start(&format!("{FAST}serve: {{}}\n"));
+    let url = sim.url();
+    let words = ["bench", "--url", &url, "--share", "--json", "--rate", "50", "--requests", "100", "--warmup", "0"];
+    let mut command = home.orch(&words);
+    let child = command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped()).spawn().unwrap();
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+    // It is the server's ledger that tells when the load goes on.
+    crate::launching::until("the load to go on", || (sim.ledger().len() >= 10).then_some(()));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGSTOP).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(800));
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGCONT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let record: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((output.status.code(), reasons(&record)), (Some(5), vec!["client_late"]), "{:#}", record["steps"][0]);
+}
+
+/// Answers of three tokens a chunk from a server without counters: its tokenizer is all there is to hold its words against.
+fn uncounted(home: &Home, serve: &str, words: &[&str]) -> (i32, Vec<String>, Value) {
+    let fast = FAST.replace("step: 2ms", "step: 15ms, tokens_per_step: 3");
+    let sim = Sim::start(&format!("{fast}serve: {{metrics: false{serve}}}\n"));
+    let url = sim.url();
+    let bench = ["bench", "--url", url.as_str(), "--share", "--json", "--requests", "40", "--concurrency", "4"];
+    let ran = home.run(&[&bench[..], words].concat());
+    let record: Value = serde_json::from_str(&ran.stdout).unwrap_or_else(|_| panic!("{}", ran.stderr));
+    let ledger = sim.stop();
+    let sent: u64 = ledger.iter().skip(4).map(|line| line["output_tokens"].as_u64().unwrap()).sum();
+    assert_eq!(ledger.len(), 44, "a tokenizer generates nothing");
+    (ran.code, reasons(&record).into_iter().map(str::to_owned).collect(), json!({"record": record, "sent": sent}))
+}
+
+#[test]
+fn what_answers_say_of_their_tokens_is_held_against_their_texts() {
+    let home = Home::new();
+    let exact = ["--output-tokens", "40"];
+    let disagree = &["counts_disagree"][..];
+    for (serve, words, expected) in [
+        ("", &[][..], &[][..]),
+        ("", &exact, &[]),
+        (", reasoning: {tokens: 9}", &[], &[]),
+        (", reasoning: {tokens: 9, hidden: true}", &[], &[]),
+        (", faults: [{kind: chunk_usage, share: 100%}]", &[], disagree),
+        (", faults: [{kind: double_usage, share: 100%}]", &[], disagree),
+        (", continuous_usage: always, faults: [{kind: double_usage, share: 100%}]", &[], disagree),
+        // Where there is no tokenizer, or what answers there counts nothing, nobody is accused.
+        (", endpoints: {/tokenize: nonsense}, faults: [{kind: double_usage, share: 100%}]", &[], &[]),
+        (", endpoints: {/tokenize: absent}, faults: [{kind: double_usage, share: 100%}]", &[], &[]),
+    ] {
+        let (code, found, told) = uncounted(&home, serve, words);
+        assert_eq!(found, expected, "{serve} {words:?} {:#}", told["record"]["steps"][0]["reasons"]);
+        assert_eq!(code, if expected.is_empty() { 0 } else { 5 }, "{serve}");
+    }
+}
+
+#[test]
+fn tokens_that_no_answer_counts_are_those_of_its_text() {
+    let home = Home::new();
+    let rows = home.path("rows.jsonl");
+    let words = ["--requests-out", rows.to_str().unwrap(), "--keep-text"];
+    let read = || -> Vec<Value> {
+        std::fs::read_to_string(&rows).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    };
+    for words in [&words[..], &words[..2]] {
+        let (code, found, told) = uncounted(&home, ", usage: never", words);
+        assert_eq!((code, found), (0, vec![]));
+        let rows = read();
+        assert_eq!(rows.len(), 40);
+        assert!(rows.iter().all(|row| row["token_source"] == "tokenizer" && row["tokens_exact"] == false), "{rows:#?}");
+        let counted: u64 = rows.iter().map(|row| row["output_tokens"].as_u64().unwrap()).sum();
+        assert_eq!(counted, told["sent"].as_u64().unwrap(), "here a text has the tokens that it was made of");
+        assert!(warnings(&told["record"]).contains(&"tokens_estimated"));
+    }
+    let (code, _, told) = uncounted(&home, ", usage: never, endpoints: {/tokenize: error}", &words);
+    assert_eq!(code, 0, "{told:#}");
+    assert!(read().iter().all(|row| row["token_source"] == "chunks"));
+}
+
 #[test]
 fn known_answers_that_turn_wrong_under_load_are_found() {
     let home = Home::new();

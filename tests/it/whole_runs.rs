@@ -189,7 +189,12 @@ fn a_server_that_dies_under_load_is_a_failure_and_no_regression() {
     assert!(ran.stdout.contains("DIED WHILE MEASURED"), "{}", ran.stdout);
     assert!(ran.stdout.contains("SIGKILL"), "{}", ran.stdout);
     assert_true_record(&home.newest_run());
-    assert_eq!(home.record()["failure"]["stage"], "server");
+    let record = home.record();
+    assert_eq!(record["failure"]["stage"], "server");
+    let cause = &record["verdict"]["cause"];
+    assert!(cause["sentence"].as_str().unwrap().contains("killed by SIGKILL"), "{cause}");
+    let told = home.run(&["show"]).stdout;
+    assert!(told.matches("the server ended while step").count() == 2, "the verdict and the failure, once each: {told}");
     assert!(pids(&home).len() >= 2, "a server and its worker ran");
     assert_nothing_left(&home);
 }
@@ -342,16 +347,22 @@ fn what_this_build_cannot_do_yet_is_refused_before_anything_starts() {
     let home = Home::new();
     let profile = profile(&home, "later", "", QUICK);
     let profile = profile.to_str().unwrap();
-    for (set, key) in [
-        ("host=ct129", "host"),
-        ("repeat.starts=3", "repeat.starts"),
-        ("hooks.before_launch=[\"true\"]", "hooks.before_launch"),
-        ("bench.only={concurrency: null, rate: 4, arrival: gamma}", "bench.only.arrival"),
-    ] {
+    for (set, key) in [("host=ct129", "host"), ("hooks.before_launch=[\"true\"]", "hooks.before_launch")] {
         // It is a right profile all the same.
         home.run(&["check", profile, "--set", set]).expect(0);
-        let ran = home.run(&["run", profile, "--set", set]).expect(2);
+        let ran = home.run(&["run", profile, "--set", set]).expect(3);
         assert!(ran.stderr.contains(&format!("`{key}`: this build of orch cannot")), "{}", ran.stderr);
+    }
+    // A server of several ranks on several hosts.
+    let text = "engine: sglang\nmodel: m\nparallel: {tensor: 16, nodes: 2}\nhosts: [a, b]\nbench: {only: {use: chat-mix, concurrency: 1, requests: 16}}\n";
+    let nodes = home.write("profiles/nodes.yaml", text);
+    for verb in ["run", "up"] {
+        let ran = home.run(&[verb, nodes.to_str().unwrap()]).expect(3);
+        assert!(
+            ran.stderr.contains("`parallel.nodes`: this build of orch cannot run on several nodes"),
+            "{}",
+            ran.stderr
+        );
     }
     assert!(pids(&home).is_empty() && !home.results().join("runs").exists());
 }

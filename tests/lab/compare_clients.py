@@ -26,11 +26,11 @@ either tool is held against which of the other:
 
 ITL is not judged: vLLM's takes every event with `choices` for a token, so that a role or a finish reason in an event of its own is a gap near zero.
 A difference is orch / vLLM − 1. The last column is how far one tool's own five values lie apart, the larger of the two:
-where that is much more than the limit, the machine is too noisy to tell. With llama.cpp's log there are three more rows
-for that case: what each client saw, divided by what the server says that the same requests took, so that a server that
-was slower in one run than in the other changes nothing. The row before them does the like for throughput: requests/s
-times their mean latency is how many were in flight on the mean, as a share of those asked for. Exit code 0: every median of the judged rows is within the
-limit (2 %); 1: not; 2: something did not run.
+where that is much more than the limit, the rows above tell of the machine and not of the clients. With llama.cpp's log
+(--server-log) four other rows are judged in their place, in which a server that was slower in one run than in the other
+changes nothing: what each client saw, divided by what the server says that the same requests took, and for throughput
+how many requests were in flight on the mean (requests/s times their mean latency), as a share of those asked for. Exit
+code 0: every median of the judged rows is within the limit (2 %); 1: not; 2: something did not run.
 """
 
 import argparse
@@ -235,9 +235,10 @@ def compare(asked, concurrency, scratch, dataset):
         if prompt != prompt_too:
             print(f"  prompt tokens differ: orch's had {prompt}, vLLM's {prompt_too}", file=sys.stderr)
         pairs.append((orch, vllm))
-    rows = [(name, judged) for name, _, _, judged in METRICS]
-    rows.append(("in flight / concurrency", False))
-    rows += [(name, False) for name, _, _ in AGAINST_SERVER if name in pairs[0][0]]
+    own = [name for name, _, _ in AGAINST_SERVER if name in pairs[0][0]]
+    rows = [(name, judged and not own) for name, _, _, judged in METRICS]
+    rows.append(("in flight / concurrency", bool(own)))
+    rows += [(name, True) for name in own]
     return table(asked, concurrency, pairs, rows)
 
 

@@ -5,7 +5,7 @@
 
 use regex::{Captures, Regex, RegexSet};
 
-use super::grammar::{GrammarError, LogGrammar, compile};
+use super::grammar::{GrammarError, LogGrammar};
 use super::{LogRules, Piece};
 use crate::measure::Logged;
 
@@ -119,6 +119,11 @@ impl<'g> Serving<'g> {
         }
     }
 
+    /// What the log told so far.
+    pub fn so_far(&self) -> &Logged {
+        &self.told
+    }
+
     /// What the log told.
     pub fn told(self) -> Logged {
         self.told
@@ -147,6 +152,10 @@ impl<'g> Serving<'g> {
             }
         }
     }
+}
+
+fn compile(place: &str, pattern: &str) -> Result<Regex, GrammarError> {
+    Regex::new(pattern).map_err(|source| GrammarError { place: place.to_owned(), source: Box::new(source) })
 }
 
 fn count(groups: &Captures<'_>) -> Option<u64> {
@@ -180,10 +189,7 @@ mod tests {
             phases: vec![PhaseRule {
                 phase: "compile".into(),
                 begin: Some("Running FlashInfer autotune".into()),
-                end: None,
-                scope: None,
-                patience: None,
-                again: None,
+                ..PhaseRule::default()
             }],
             ..LogRules::default()
         })

@@ -1,7 +1,12 @@
-//! From bytes to pieces of text: what stands between two line ends of either kind.
+//! From bytes to pieces: what stands between two line ends of either kind. Most pieces of a long log are never decoded.
+
+use std::borrow::Cow;
 
 /// More of a piece than this is not kept: a server that writes gigabytes without a line end costs no more memory.
 pub const PIECE_BYTES: usize = 64 << 10;
+
+/// What begins a terminal sequence.
+pub(super) const ESCAPE: u8 = 0x1b;
 
 /// What stands between two line feeds or carriage returns, colours taken out.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,6 +17,25 @@ pub struct Piece {
     pub text: String,
     /// Whether its end was cut off at [`PIECE_BYTES`].
     pub cut: bool,
+}
+
+/// A piece as it stands in the log: not decoded yet, and with its colours.
+#[derive(Clone, Copy, Debug)]
+pub struct RawPiece<'b> {
+    /// The number of its line, from 1.
+    pub line_no: u64,
+    /// Its bytes, at least one.
+    pub bytes: &'b [u8],
+    /// Whether its end was cut off at [`PIECE_BYTES`].
+    pub cut: bool,
+}
+
+impl RawPiece<'_> {
+    /// Its text; `None` if nothing is left without terminal sequences.
+    pub fn decode(&self) -> Option<Piece> {
+        let text = plain(String::from_utf8_lossy(self.bytes));
+        (!text.is_empty()).then_some(Piece { line_no: self.line_no, text, cut: self.cut })
+    }
 }
 
 /// Splits a log that comes in blocks of any size.
@@ -31,19 +55,42 @@ impl Default for Splitter {
 impl Splitter {
     /// Takes a block and gives every piece that is complete.
     pub fn feed(&mut self, block: &[u8], mut take: impl FnMut(Piece)) {
-        let mut rest = block;
-        while let Some(end) = rest.iter().position(|byte| matches!(byte, b'\n' | b'\r')) {
-            self.keep(&rest[..end]);
-            self.flush(&mut take);
-            self.line_no += u64::from(rest[end] == b'\n');
-            rest = &rest[end + 1..];
+        self.feed_raw(block, |raw| raw.decode().into_iter().for_each(&mut take));
+    }
+
+    /// [`Splitter::feed`], without a look into the pieces.
+    pub fn feed_raw(&mut self, block: &[u8], mut take: impl FnMut(RawPiece<'_>)) {
+        let mut from = 0;
+        for end in memchr::memchr2_iter(b'\n', b'\r', block) {
+            let bytes = &block[from..end];
+            // A piece that lies in this block as a whole is not copied.
+            if self.kept.is_empty() && bytes.len() <= PIECE_BYTES {
+                if !bytes.is_empty() {
+                    take(RawPiece { line_no: self.line_no, bytes, cut: false });
+                }
+            } else {
+                self.keep(bytes);
+                self.flush(&mut take);
+            }
+            self.line_no += u64::from(block[end] == b'\n');
+            from = end + 1;
         }
-        self.keep(rest);
+        self.keep(&block[from..]);
     }
 
     /// Gives what stands after the last line end: the last words of a process that was killed.
     pub fn finish(&mut self, mut take: impl FnMut(Piece)) {
+        self.finish_raw(|raw| raw.decode().into_iter().for_each(&mut take));
+    }
+
+    /// [`Splitter::finish`], without a look into the piece.
+    pub fn finish_raw(&mut self, mut take: impl FnMut(RawPiece<'_>)) {
         self.flush(&mut take);
+    }
+
+    /// What stands after the last line end so far: a progress bar draws its place first and ends it with the next one.
+    pub fn open_end(&self) -> Option<Piece> {
+        self.kept_piece().decode()
     }
 
     /// How many line feeds were seen.
@@ -57,29 +104,37 @@ impl Splitter {
         self.kept.extend_from_slice(&bytes[..bytes.len().min(room)]);
     }
 
-    fn flush(&mut self, take: &mut impl FnMut(Piece)) {
-        if self.kept.is_empty() {
-            return;
-        }
-        let text = plain(&String::from_utf8_lossy(&self.kept));
-        if !text.is_empty() {
-            take(Piece { line_no: self.line_no, text, cut: self.cut });
+    fn kept_piece(&self) -> RawPiece<'_> {
+        RawPiece { line_no: self.line_no, bytes: &self.kept, cut: self.cut }
+    }
+
+    fn flush(&mut self, take: &mut impl FnMut(RawPiece<'_>)) {
+        if !self.kept.is_empty() {
+            take(self.kept_piece());
         }
         self.kept.clear();
         self.cut = false;
     }
 }
 
+/// The pieces of one line, which is there as a whole.
+pub(super) fn pieces_of_line(line_no: u64, line: &[u8], mut take: impl FnMut(RawPiece<'_>)) {
+    for piece in line.split(|byte| *byte == b'\r').filter(|piece| !piece.is_empty()) {
+        let cut = piece.len() > PIECE_BYTES;
+        take(RawPiece { line_no, bytes: &piece[..piece.len().min(PIECE_BYTES)], cut });
+    }
+}
+
 /// The text without terminal sequences: colours and cursor movements (`ESC [ … letter`), titles (`ESC ] … BEL`), and
 /// the short ones (`ESC` and one character).
-fn plain(text: &str) -> String {
-    if !text.contains('\x1b') {
-        return text.to_owned();
+fn plain(text: Cow<'_, str>) -> String {
+    if memchr::memchr(ESCAPE, text.as_bytes()).is_none() {
+        return text.into_owned();
     }
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
-        if c != '\x1b' {
+        if c != char::from(ESCAPE) {
             out.push(c);
             continue;
         }

@@ -4,7 +4,11 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::{Failure, LogGrammar, Piece, Splitter, Startup};
+use super::bulk::Bulk;
+use super::{Failure, LogGrammar, Nature, RawPiece, Splitter, Startup};
+
+/// A log is read in blocks of this size.
+const BLOCK_BYTES: usize = 256 << 10;
 
 /// What a whole log tells.
 #[derive(Clone, Debug)]
@@ -18,44 +22,71 @@ pub struct Told {
 /// Reads a log to its end. Without the moments at which its lines came, spans are not known; phases, facts and failures
 /// are. What stands up to line `after_line` was said before the server was ready: its failures were survived.
 pub fn read(path: &Path, grammar: &LogGrammar, after_line: Option<u64>) -> io::Result<Told> {
-    let mut file = File::open(path)?;
-    let mut whole = Whole { grammar, startup: Startup::new(0), ready_at: after_line, survived: Vec::new() };
-    let mut splitter = Splitter::default();
-    let mut block = vec![0; 64 << 10];
-    loop {
-        let read = file.read(&mut block)?;
-        if read == 0 {
-            break;
-        }
-        splitter.feed(&block[..read], |piece| whole.take(&piece));
-    }
-    splitter.finish(|piece| whole.take(&piece));
+    let mut whole = Whole { bulk: Bulk::new(grammar), ready_at: after_line, survived: Vec::new() };
+    pieces(File::open(path)?, |piece| whole.take(&piece))?;
     whole.ready();
-    Ok(Told { startup: whole.startup, earlier: whole.survived.into_iter().find(|failure| !failure.wraps) })
+    Ok(Told {
+        startup: whole.bulk.finish(),
+        earlier: whole.survived.into_iter().find(|failure| !matches!(failure.nature, Nature::Wraps | Nature::Result)),
+    })
+}
+
+/// Reads a log to its end, from wherever it comes.
+pub fn read_all(log: impl Read, grammar: &LogGrammar) -> io::Result<Startup> {
+    let mut bulk = Bulk::new(grammar);
+    pieces(log, |piece| bulk.take(&piece))?;
+    Ok(bulk.finish())
+}
+
+/// [`read_all`], with every piece read and none passed over: slow, and what the quick way is held against.
+pub fn read_each(log: impl Read, grammar: &LogGrammar) -> io::Result<Startup> {
+    let mut startup = Startup::new(0);
+    pieces(log, |raw| {
+        if let Some(piece) = raw.decode() {
+            startup.take_unsifted(grammar, &piece, 0);
+        }
+    })?;
+    Ok(startup)
+}
+
+/// Gives the pieces of a log in their order.
+fn pieces(mut log: impl Read, mut take: impl FnMut(RawPiece<'_>)) -> io::Result<()> {
+    let mut splitter = Splitter::default();
+    let mut block = vec![0; BLOCK_BYTES];
+    loop {
+        match log.read(&mut block) {
+            Ok(0) => break,
+            Ok(read) => splitter.feed_raw(&block[..read], &mut take),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    splitter.finish_raw(take);
+    Ok(())
 }
 
 struct Whole<'a> {
-    grammar: &'a LogGrammar,
-    startup: Startup,
+    bulk: Bulk<'a>,
     /// The last line before readiness; `None` once it is past.
     ready_at: Option<u64>,
     survived: Vec<Failure>,
 }
 
 impl Whole<'_> {
-    fn take(&mut self, piece: &Piece) {
+    fn take(&mut self, piece: &RawPiece<'_>) {
         if self.ready_at.is_some_and(|line| piece.line_no > line) {
             self.ready();
         }
-        self.startup.take(self.grammar, piece, 0);
+        self.bulk.take(piece);
     }
 
     /// Everything up to readiness was read, if it was asked for and is not past already.
     fn ready(&mut self) {
         if self.ready_at.take().is_some() {
+            let startup = self.bulk.startup();
             // As the gate does: no failure of a phase of the start-up can come after it.
-            self.startup.finish(0);
-            self.survived = self.startup.survived();
+            startup.finish(0);
+            self.survived = startup.survived();
         }
     }
 }
@@ -69,11 +100,7 @@ mod tests {
         let rule = |kind: &str, pattern: &str| FailureRule {
             kind: kind.into(),
             pattern: pattern.into(),
-            phase: None,
-            wraps: false,
-            retry: None,
-            remedy: None,
-            seen: Vec::new(),
+            ..FailureRule::default()
         };
         let failures = vec![rule("net", "cannot reach"), rule("oom_runtime", "out of memory")];
         LogGrammar::new(&LogRules { failures, ..LogRules::default() }).unwrap()

@@ -142,7 +142,7 @@ fn cache_hits(window: &Window) -> Option<(f64, Source)> {
 /// Where every answer says how much of its prompt was cached.
 fn cached_by_requests(measured: &Measured) -> Option<(f64, Source)> {
     let ok = || measured.timelines.iter().filter(|timeline| timeline.is_ok());
-    let cached: u64 = ok().map(|timeline| timeline.cached_tokens()).sum::<Option<u64>>()?;
-    let prompt: u64 = ok().map(|timeline| timeline.input_tokens()).sum::<Option<u64>>()?;
-    (prompt > 0).then(|| (cached as f64 / prompt as f64, Source::Requests))
+    let cached: f64 = ok().map(|timeline| Some(timeline.cached_tokens()? as f64)).sum::<Option<f64>>()?;
+    let prompt: f64 = ok().map(|timeline| Some(timeline.input_tokens()? as f64)).sum::<Option<f64>>()?;
+    (prompt > 0.0).then(|| (cached / prompt, Source::Requests))
 }

@@ -13,6 +13,8 @@ pub struct AcceptanceLines {
     accepted: f64,
     drafted: f64,
     verify_steps: f64,
+    /// Drafted tokens of lines that do not tell how many steps they are of.
+    without_steps: f64,
     /// For lines that give a mean length and no counts: the lengths, weighed by the requests that ran.
     weighed: f64,
     weights: f64,
@@ -39,10 +41,11 @@ impl AcceptanceLines {
                 self.drafted += drafted;
                 self.verify_steps += accepted / (length - 1.0);
             }
-            // Without a length, or with one of 1.00, how many steps there were is not known.
+            // Without a length, or with one of 1.00, how many steps there were is not known by it.
             (Some(accepted), Some(drafted), _) => {
                 self.accepted += accepted;
                 self.drafted += drafted;
+                self.without_steps += drafted;
             }
             (_, _, Some(length)) if length > 0.0 => {
                 let weight = running.unwrap_or(1.0).max(1.0);
@@ -62,7 +65,11 @@ impl AcceptanceLines {
             found.ratio = Some((self.accepted / self.drafted, Source::Log));
         }
         if self.verify_steps > 0.0 {
-            found.length = Some((1.0 + self.accepted / self.verify_steps, Source::Log));
+            // Where a line does not tell its steps, as many tokens were drafted in each as in the lines that do.
+            let told = self.drafted - self.without_steps;
+            let steps = self.verify_steps * if told > 0.0 { self.drafted / told } else { 1.0 };
+            let source = if self.without_steps > 0.0 { Source::Estimate } else { Source::Log };
+            found.length = Some((1.0 + self.accepted / steps, source));
         } else if self.weights > 0.0 {
             found.length = Some((self.weighed / self.weights, Source::Log));
         }
@@ -89,6 +96,15 @@ mod tests {
         // 27 verify steps (100 / 3.70) and 10: 1 + 110 / 37.
         assert!((found.length.unwrap().0 - (1.0 + 110.0 / 37.0)).abs() < 0.01, "{found:?}");
         assert_eq!(found.ratio, Some((110.0 / 128.0, Source::Log)));
+    }
+
+    #[test]
+    fn an_interval_in_which_nothing_was_accepted_counts() {
+        let log = "accepted: 100, drafted: 300, length: 2.00\naccepted: 0, drafted: 300, length: 1.00\n";
+        let found =
+            read(log, r"accepted: (?<accepted>\d+), drafted: (?<drafted>\d+), length: (?<length>[\d.]+)").unwrap();
+        // A hundred steps of three drafted tokens each, and a hundred more that gave one token each.
+        assert_eq!(found.length, Some((1.5, Source::Estimate)));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::acceptance::Acceptance;
 use super::{Counter, Source, Window};
-use crate::measure::{Measured, Timeline};
+use crate::measure::{Measured, Timeline, TokenSource};
 use crate::render::Warning;
 
 /// The three factors may miss the client's tok/s by this share.
@@ -85,12 +85,14 @@ fn why(measured: &Measured, window: &Window, seconds: f64, client: f64, sources:
     if sources.iter().any(|source| *source > Source::Requests) {
         return "; one of the factors is an estimate".to_owned();
     }
-    let estimated = measured
-        .timelines
-        .iter()
-        .any(|timeline| timeline.is_ok() && timeline.output_tokens().1 == Some(crate::measure::TokenSource::Chunks));
-    if estimated {
+    let counts_by = |source| {
+        measured.timelines.iter().any(|timeline| timeline.is_ok() && timeline.output_tokens().1 == Some(source))
+    };
+    if counts_by(TokenSource::Chunks) {
         return "; the client had to count chunks".to_owned();
+    }
+    if counts_by(TokenSource::Tokenizer) {
+        return "; the client had to count tokens by the texts".to_owned();
     }
     let Some(engine) = window.counted(Counter::OutputTokens).map(|tokens| tokens / seconds) else {
         return String::new();
@@ -157,12 +159,12 @@ fn busy_s(measured: &Measured) -> Option<f64> {
 /// Tokens of all measured requests. Of those that failed, the tokens of each chunk where they are known, else as many a
 /// chunk as the others have on the mean: the engine made them all the same.
 fn client_tokens(measured: &Measured) -> f64 {
-    let (mut tokens, mut chunks) = (0, 0);
+    let (mut tokens, mut chunks) = (0.0, 0);
     for timeline in measured.timelines.iter().filter(|timeline| timeline.is_ok()) {
-        tokens += timeline.output_tokens().0;
+        tokens += timeline.output_tokens().0 as f64;
         chunks += timeline.chunks.len();
     }
-    let each = if chunks > 0 { tokens as f64 / chunks as f64 } else { 1.0 };
+    let each = if chunks > 0 { tokens / chunks as f64 } else { 1.0 };
     let failed = measured.timelines.iter().filter(|timeline| !timeline.is_ok()).flat_map(|timeline| &timeline.chunks);
-    tokens as f64 + failed.map(|chunk| chunk.tokens.map_or(each, f64::from)).sum::<f64>()
+    tokens + failed.map(|chunk| chunk.tokens.map_or(each, f64::from)).sum::<f64>()
 }

@@ -14,7 +14,7 @@ pub(super) fn reasons(measured: &Measured, step: &Step) -> Vec<Reason> {
         short_outputs(measured, step),
         wrong_length(measured),
         impossible_count(measured, step),
-        not_streamed(measured),
+        not_streamed(measured, step),
         text(measured, step, "repetition"),
         text(measured, step, "invalid_text"),
     ];
@@ -34,7 +34,7 @@ pub(super) fn most_tokens(step: &Step) -> u64 {
 }
 
 /// Where answers are forced past their end, what they are from there on is no fault of the server.
-fn ends_by_itself(step: &Step) -> bool {
+pub(super) fn ends_by_itself(step: &Step) -> bool {
     matches!(step.workload.stop, Stop::Natural { .. })
 }
 
@@ -52,11 +52,11 @@ fn short_outputs(measured: &Measured, step: &Step) -> Option<Reason> {
 }
 
 /// Of the answers that should have an exact length: what was wanted, and what came, if it was counted. A number of
-/// chunks is no count of tokens.
+/// chunks is no count of tokens, and that of a text is not exact.
 pub(super) fn lengths(measured: &Measured) -> impl Iterator<Item = (u64, Option<u64>)> {
     ok(measured).filter_map(|timeline| {
         let (tokens, source) = timeline.output_tokens();
-        let counted = source.is_some_and(|source| source != TokenSource::Chunks);
+        let counted = matches!(source, Some(TokenSource::Usage | TokenSource::Engine));
         Some((timeline.wanted_tokens?, counted.then_some(tokens)))
     })
 }
@@ -75,8 +75,12 @@ fn wrong_length(measured: &Measured) -> Option<Reason> {
 fn impossible_count(measured: &Measured, step: &Step) -> Option<Reason> {
     let most = most_tokens(step);
     let all = ok(measured).count() as u64;
-    let beyond: Vec<u64> =
-        ok(measured).map(|timeline| timeline.output_tokens().0).filter(|count| *count > most).collect();
+    // That of a text is the tokenizer's word, not the server's.
+    let said = |timeline: &Timeline| {
+        let (tokens, source) = timeline.output_tokens();
+        (source != Some(TokenSource::Tokenizer)).then_some(tokens)
+    };
+    let beyond: Vec<u64> = ok(measured).filter_map(said).filter(|count| *count > most).collect();
     if let Some(example) = beyond.first()
         && share(beyond.len() as u64, all) > WRONG_LENGTH_RATIO_LIMIT
     {
@@ -105,8 +109,8 @@ fn impossible_count(measured: &Measured, step: &Step) -> Option<Reason> {
     }
     // Each generating chunk carries a token or, seldom, a part of one.
     let fewer = |timeline: &&Timeline| {
-        let tokens = timeline.output_tokens().0 as f64;
-        timeline.chunks.len() as f64 > tokens * (1.0 + COUNTS_RATIO_LIMIT) + 1.0
+        said(timeline)
+            .is_some_and(|tokens| timeline.chunks.len() as f64 > tokens as f64 * (1.0 + COUNTS_RATIO_LIMIT) + 1.0)
     };
     let fewer: Vec<&Timeline> = ok(measured).filter(fewer).collect();
     let example = fewer.first()?;
@@ -117,7 +121,10 @@ fn impossible_count(measured: &Measured, step: &Step) -> Option<Reason> {
     (share(count, all) > WRONG_LENGTH_RATIO_LIMIT).then(|| Reason::new("impossible_count", text))
 }
 
-fn not_streamed(measured: &Measured) -> Option<Reason> {
+fn not_streamed(measured: &Measured, step: &Step) -> Option<Reason> {
+    if step.workload.special.whole {
+        return None;
+    }
     let several = ok(measured).filter(|timeline| timeline.output_tokens().0 > 1);
     let (mut all, mut at_once) = (0, 0);
     for timeline in several {

@@ -2,7 +2,10 @@
 
 use super::answers::{most_tokens, ok};
 use super::share;
-use super::table::{CACHED_RATIO, CACHED_RATIO_LIMIT, COUNTS_RATIO_LIMIT, RETRACTED_RATIO_LIMIT};
+use super::table::{
+    CACHED_RATIO, CACHED_RATIO_LIMIT, COUNTS_RATIO_LIMIT, HIT_RATIO_OFF, RETRACTED_RATIO_LIMIT, TEXT_RATIO_LIMIT,
+};
+use super::tokenizer;
 use crate::measure::counters::Counter;
 use crate::measure::{Measured, Seen, Timeline, TokenSource};
 use crate::record::model::Reason;
@@ -10,7 +13,7 @@ use crate::render::{Step, Warning};
 
 pub(super) fn reasons(measured: &Measured, step: &Step, seen: &Seen) -> Vec<Reason> {
     let mut reasons = Vec::new();
-    reasons.extend(counts_disagree(measured, step, seen));
+    reasons.extend(counts_disagree(measured, step, seen).or_else(|| tokenizer::counts_disagree(measured, step)));
     reasons.extend(
         cached(measured, step, seen)
             .and_then(|(ratio, text)| (ratio > CACHED_RATIO_LIMIT).then(|| Reason::new("cache_hits", text))),
@@ -32,7 +35,38 @@ pub(super) fn warnings(measured: &Measured, step: &Step, seen: &Seen) -> Vec<War
     let some_retracted = retracted(measured, seen)
         .filter(|(ratio, _)| *ratio > 0.0 && *ratio <= RETRACTED_RATIO_LIMIT)
         .map(|(_, text)| Warning::new("some_retracted", text));
-    some_cached.into_iter().chain(some_retracted).collect()
+    some_cached.into_iter().chain(some_retracted).chain(hit_ratio_off(measured, step, seen)).collect()
+}
+
+/// The prefix cache held another share of the prompts than was wanted.
+fn hit_ratio_off(measured: &Measured, step: &Step, seen: &Seen) -> Option<Warning> {
+    let wanted = step.workload.special.hit_ratio?;
+    let Some((cached, prompts)) = cached_tokens(measured, seen) else {
+        let text =
+            "neither the answers nor the engine's counters say how many prompt tokens came from the prefix cache";
+        return Some(Warning::new("hit_ratio_not_checked", text));
+    };
+    let came = cached / prompts;
+    let text = format!(
+        "{:.1} % of the prompt tokens came from the prefix cache, and {:.1} % were wanted",
+        came * 100.0,
+        wanted * 100.0
+    );
+    ((came - wanted).abs() > HIT_RATIO_OFF).then(|| Warning::new("hit_ratio_off", text))
+}
+
+/// Prompt tokens that came from the prefix cache, and all of them.
+fn cached_tokens(measured: &Measured, seen: &Seen) -> Option<(f64, f64)> {
+    let by_engine = seen.counters.as_ref().and_then(|window| {
+        Some((window.counted(Counter::CachedPromptTokens)?, window.counted(Counter::PromptTokens)?))
+    });
+    let by_usage = || {
+        let sum = |count: fn(&Timeline) -> Option<u64>| {
+            ok(measured).map(|timeline| Some(count(timeline)? as f64)).sum::<Option<f64>>()
+        };
+        Some((sum(Timeline::cached_tokens)?, sum(Timeline::input_tokens)?))
+    };
+    by_engine.or_else(by_usage).filter(|(_, prompts)| *prompts > 0.0)
 }
 
 /// The engine's counter of generated tokens beside the sum over the answers.
@@ -44,18 +78,20 @@ fn counts_disagree(measured: &Measured, step: &Step, seen: &Seen) -> Option<Reas
         source.filter(|source| *source != TokenSource::Chunks).map(|_| tokens)
     };
     // Chunks are no count of tokens: with one answer that has nothing else there is no sum.
-    let answers: u64 = ok(measured).map(counted).sum::<Option<u64>>()?;
+    let answers: f64 = ok(measured).map(|timeline| Some(counted(timeline)? as f64)).sum::<Option<f64>>()?;
+    let by_texts = ok(measured).any(|timeline| timeline.output_tokens().1 == Some(TokenSource::Tokenizer));
+    let limit = if by_texts { TEXT_RATIO_LIMIT } else { COUNTS_RATIO_LIMIT };
+    let beside = if by_texts { tokenizer::beside_texts(ok(measured)) } else { 0.0 };
     // What a failed sending had generated until then nobody says, be it the request's only one or one before its answer.
     let failed = |timeline: &Timeline| {
         let before = u64::from(timeline.attempts).saturating_sub(1);
         before + u64::from(!timeline.is_ok() && timeline.sent.is_some())
     };
     let failed: u64 = measured.timelines.iter().map(failed).sum();
-    let most = answers.saturating_add(failed.saturating_mul(most_tokens(step))) as f64;
-    let off = window.off(Counter::OutputTokens);
-    let least = answers as f64;
-    let text = format!("the engine counts {engine:.0} generated tokens, the answers come to {answers}");
-    let agree = least * (1.0 - COUNTS_RATIO_LIMIT) - off <= engine && engine <= most * (1.0 + COUNTS_RATIO_LIMIT) + off;
+    let most = answers + failed as f64 * most_tokens(step) as f64;
+    let off = window.off(Counter::OutputTokens) + beside;
+    let text = format!("the engine counts {engine:.0} generated tokens, the answers come to {answers:.0}");
+    let agree = answers * (1.0 - limit) - off <= engine && engine <= most * (1.0 + limit) + off;
     (!agree).then(|| Reason::new("counts_disagree", text))
 }
 
@@ -64,15 +100,7 @@ fn cached(measured: &Measured, step: &Step, seen: &Seen) -> Option<(f64, String)
     if !step.workload.cold_prefix {
         return None;
     }
-    let by_engine = seen.counters.as_ref().and_then(|window| {
-        Some((window.counted(Counter::CachedPromptTokens)?, window.counted(Counter::PromptTokens)?))
-    });
-    let by_usage = || {
-        let cached: u64 = ok(measured).map(Timeline::cached_tokens).sum::<Option<u64>>()?;
-        let prompts: u64 = ok(measured).map(Timeline::input_tokens).sum::<Option<u64>>()?;
-        Some((cached as f64, prompts as f64))
-    };
-    let (cached, prompts) = by_engine.or_else(by_usage).filter(|(_, prompts)| *prompts > 0.0)?;
+    let (cached, prompts) = cached_tokens(measured, seen)?;
     let text = format!(
         "{cached:.0} of {prompts:.0} prompt tokens came from the prefix cache, and the workload is cold: turn the cache off, or say `prefix_cache: warm`"
     );

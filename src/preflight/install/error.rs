@@ -38,6 +38,34 @@ pub enum InstallError {
     #[error(transparent)]
     #[diagnostic(transparent)]
     Launcher(#[from] crate::engine::EngineError),
+    /// A patch does not fit.
+    #[error("the patch {} cannot be applied{}: {why}", patch.display(), file_text(file))]
+    #[diagnostic(
+        code(orch::install::patch),
+        help(
+            "make the patch anew for the version of the package that `engine.install` pins, or take it out of `engine.patches`"
+        )
+    )]
+    Patch {
+        /// The patch.
+        patch: PathBuf,
+        /// The file that it is about; empty for the patch as a whole.
+        file: PathBuf,
+        /// What is in the way.
+        why: String,
+    },
+    /// A patched file is not what the patch made of it.
+    #[error("{} is not what `engine.patches` made of it: somebody changed it since", path.display())]
+    #[diagnostic(
+        code(orch::install::unpatched),
+        help(
+            "put the change into a patch of the profile; to make the environment anew, remove its folder under `envs/`"
+        )
+    )]
+    Unpatched {
+        /// The file.
+        path: PathBuf,
+    },
     /// There is no Python.
     #[error("cannot make an environment for the engine: there is neither `uv` nor `python3` on the PATH")]
     #[diagnostic(
@@ -176,10 +204,17 @@ impl InstallError {
             | InstallError::NoVenv { .. }
             | InstallError::NoNetwork { .. }
             | InstallError::NoSuchPackage { .. } => "missing_dependency",
-            InstallError::NoVariant { .. } | InstallError::WrongHash { .. } => "bad_config",
+            InstallError::NoVariant { .. }
+            | InstallError::WrongHash { .. }
+            | InstallError::Patch { .. }
+            | InstallError::Unpatched { .. } => "bad_config",
             _ => "unknown",
         }
     }
+}
+
+fn file_text(file: &std::path::Path) -> String {
+    if file.as_os_str().is_empty() { String::new() } else { format!(" to {}", file.display()) }
 }
 
 fn lacking_text(lacking: &[Vec<String>]) -> String {

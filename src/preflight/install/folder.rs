@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::InstallError;
+use super::patch::{self, Patched};
 use crate::host::{self, Mode};
 use crate::profile::InstallVariant;
 
@@ -24,6 +25,9 @@ struct Complete {
     variant: InstallVariant,
     made_at: Timestamp,
     python: Python,
+    /// The files that patches changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    patched: Vec<Patched>,
 }
 
 /// The Python that an environment stands on. It cannot do with another one: its packages lie under the version's name,
@@ -61,7 +65,8 @@ impl Folder {
         self.path.join(".complete")
     }
 
-    /// Whether it was made to the end, and the Python that it stands on is still there. Runs nothing.
+    /// Whether it was made to the end, and the Python that it stands on is still there. Runs nothing. That a patched
+    /// file is another one by now is an error: somebody meant something by it.
     pub(super) fn is_complete(&self) -> Result<bool, InstallError> {
         let path = self.complete();
         let text = match fs::read(&path) {
@@ -71,8 +76,12 @@ impl Folder {
         };
         let Ok(complete) = serde_json::from_slice::<Complete>(&text) else { return Ok(false) };
         let program = fs::canonicalize(self.python()).ok();
-        Ok(program.is_some_and(|program| program == complete.python.program)
-            && self.path.join("site-packages").is_dir())
+        let packages = self.path.join("site-packages");
+        let is_whole = program.is_some_and(|program| program == complete.python.program) && packages.is_dir();
+        if is_whole {
+            patch::verify(&complete.patched, &packages)?;
+        }
+        Ok(is_whole)
     }
 
     /// Makes it new and empty, for its owner alone.
@@ -87,11 +96,12 @@ impl Folder {
     }
 
     /// Says that it is complete, after all that is in it is on disk.
-    pub(super) fn finish(&self, variant: &InstallVariant) -> Result<(), InstallError> {
+    pub(super) fn finish(&self, variant: &InstallVariant, patched: Vec<Patched>) -> Result<(), InstallError> {
         let packages = self.packages()?;
         let link = self.path.join("site-packages");
         symlink(packages, &link).map_err(InstallError::io("make the link", &link))?;
-        let complete = Complete { variant: variant.clone(), made_at: Timestamp::now(), python: self.made_with()? };
+        let complete =
+            Complete { variant: variant.clone(), made_at: Timestamp::now(), python: self.made_with()?, patched };
         let text = serde_json::to_vec_pretty(&complete)
             .map_err(|error| InstallError::io("write", self.complete())(error.into()))?;
         let folder = File::open(&self.path).map_err(InstallError::io("open", &self.path))?;
@@ -103,7 +113,7 @@ impl Folder {
     }
 
     /// `lib/python3.12/site-packages`, whatever the version.
-    fn packages(&self) -> Result<PathBuf, InstallError> {
+    pub(super) fn packages(&self) -> Result<PathBuf, InstallError> {
         let lib = self.path.join("lib");
         let entries = fs::read_dir(&lib).map_err(InstallError::io("read", &lib))?;
         for entry in entries {
@@ -162,7 +172,7 @@ mod tests {
         let envs = tempfile::tempdir().unwrap();
         let folder = made(envs.path());
         assert!(!folder.is_complete().unwrap());
-        folder.finish(&variant()).unwrap();
+        folder.finish(&variant(), Vec::new()).unwrap();
         assert!(folder.is_complete().unwrap());
         assert!(folder.path.join("site-packages/server").is_dir());
         let complete: Complete = serde_json::from_slice(&fs::read(folder.complete()).unwrap()).unwrap();
@@ -175,7 +185,7 @@ mod tests {
     fn another_python_in_the_same_place_makes_it_worthless() {
         let envs = tempfile::tempdir().unwrap();
         let folder = made(envs.path());
-        folder.finish(&variant()).unwrap();
+        folder.finish(&variant(), Vec::new()).unwrap();
         fs::write(envs.path().join("python3.2"), "").unwrap();
         fs::remove_file(envs.path().join("python3.1")).unwrap();
         assert!(!folder.is_complete().unwrap());
@@ -189,7 +199,7 @@ mod tests {
         let folder = Folder::new(envs.path(), "k");
         folder.clear().unwrap();
         fs::create_dir(folder.path.join("lib")).unwrap();
-        let error = folder.finish(&variant()).unwrap_err().to_string();
+        let error = folder.finish(&variant(), Vec::new()).unwrap_err().to_string();
         assert!(error.ends_with("/k was installed and has no site-packages"), "{error}");
         assert!(!folder.is_complete().unwrap());
     }

@@ -14,6 +14,7 @@ mod key;
 mod launcher;
 mod lock;
 mod log;
+mod patch;
 mod pip;
 
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use std::path::{Path, PathBuf};
 pub use error::InstallError;
 pub use features::CpuFeatures;
 pub use launcher::Launchers;
+pub use patch::Patch;
 
 use crate::event::EmitError;
 use crate::profile::{Install, InstallVariant};
@@ -40,6 +42,8 @@ pub struct Environment {
     pub variant: usize,
     /// Its packages, as `name version`.
     pub packages: Vec<String>,
+    /// The patches that were applied to it, as `name` and the beginning of their hash.
+    pub patches: Vec<String>,
     /// Whether it was made just now, and not found.
     pub made: bool,
 }
@@ -58,9 +62,13 @@ pub type Told<'a> = &'a mut (dyn FnMut(Step) -> Result<(), EmitError> + Send);
 
 /// Finds the environment of the first variant that this processor can run, or makes it.
 ///
+/// Patches are a part of what is in it, and so of its name: the same packages without them are another environment.
+/// That the patched files still are what the patches made of them is looked at each time.
+///
 /// Another one that makes the same is waited for. Cancelled or killed at any moment, it leaves nothing that counts.
 pub async fn ensure(
     install: &Install,
+    patches: &[Patch],
     envs: &Path,
     features: &CpuFeatures,
     launchers: Launchers<'_>,
@@ -72,41 +80,49 @@ pub async fn ensure(
     }
     let chosen = &install.variants[variant];
     let launcher = launcher::of(chosen, launchers)?;
-    let folder = Folder::new(envs, &key::of(chosen, launcher.as_ref(), features));
+    let folder = Folder::new(envs, &key::of(chosen, launcher.as_ref(), patches, features));
     if folder.is_complete()? {
-        return Ok(environment(chosen, variant, &folder, false));
+        return Ok(environment(chosen, variant, patches, &folder, false));
     }
     let mut lock = lock::take(envs, folder.lock(), told).await?;
     // Whoever had the lock may have made it.
     if folder.is_complete()? {
-        return Ok(environment(chosen, variant, &folder, false));
+        return Ok(environment(chosen, variant, patches, &folder, false));
     }
     folder.clear()?;
     pip::make(chosen, &folder, &mut lock, told).await?;
     if let Some(launcher) = &launcher {
         launcher.write(folder.path())?;
     }
-    folder.finish(chosen)?;
-    Ok(environment(chosen, variant, &folder, true))
+    let packages = folder.packages()?;
+    let patched = patch::apply(patches, &folder.path().join(packages))?;
+    folder.finish(chosen, patched)?;
+    Ok(environment(chosen, variant, patches, &folder, true))
 }
 
 /// Where a variant's environment is or would be, without looking; `None` for one that is built here, whose place also
 /// depends on the processor.
-pub fn place(variant: &InstallVariant, envs: &Path, launchers: Launchers<'_>) -> Result<Option<PathBuf>, InstallError> {
+pub fn place(
+    variant: &InstallVariant,
+    patches: &[Patch],
+    envs: &Path,
+    launchers: Launchers<'_>,
+) -> Result<Option<PathBuf>, InstallError> {
     if !variant.build_env.is_empty() {
         return Ok(None);
     }
     let launcher = launcher::of(variant, launchers)?;
-    Ok(Some(envs.join(key::of(variant, launcher.as_ref(), &CpuFeatures::named("")))))
+    Ok(Some(envs.join(key::of(variant, launcher.as_ref(), patches, &CpuFeatures::named("")))))
 }
 
-fn environment(chosen: &InstallVariant, variant: usize, folder: &Folder, made: bool) -> Environment {
+fn environment(chosen: &InstallVariant, variant: usize, patches: &[Patch], folder: &Folder, made: bool) -> Environment {
     Environment {
         path: folder.path().to_owned(),
         executable: chosen.executable.clone(),
         version: chosen.version.clone(),
         variant,
         packages: chosen.packages.iter().map(|package| format!("{} {}", package.name, package.version)).collect(),
+        patches: patches.iter().map(Patch::shown).collect(),
         made,
     }
 }

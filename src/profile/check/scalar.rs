@@ -2,10 +2,13 @@
 
 use serde_json::{Value as Json, json};
 
+use crate::engine;
 use crate::units::{self, UnitError};
 
 use super::super::fault::Fault;
 use super::super::fields::{Shape, TextRule};
+use super::super::kinds;
+use super::super::nearest::nearest;
 use super::super::source::Place;
 use super::super::tree::{Node, Scalar, Value};
 use super::Checker;
@@ -23,6 +26,8 @@ impl Checker<'_> {
             .at(node.place, format!("not {wanted}"));
         if let Some((key, example)) = self.example {
             fault = fault.help(format!("for example `{key}: {example}`"));
+        } else if wanted == "a text" && matches!(node.value, Value::List(_)) {
+            fault = fault.help("one value, in the program's own way: several are often written `1,2`");
         }
         self.faults.push(fault);
         None
@@ -219,6 +224,24 @@ impl Checker<'_> {
             Fault::new("unknown_word", format!("unknown word `{}` for `{}`", scalar.text, self.path()))
                 .at(node.place, "not one of its words")
                 .help(help),
+        );
+        None
+    }
+
+    pub(super) fn kind(&mut self, node: &Node) -> Option<Json> {
+        let known = kinds::known(&engine::default_folders());
+        let known: Vec<&str> = known.iter().map(String::as_str).collect();
+        let Some(scalar) = node.scalar() else {
+            return self.wrong_type(node, &format!("one of {}", list(&known)));
+        };
+        if known.contains(&scalar.text.as_str()) {
+            return Some(json!(scalar.text));
+        }
+        let near = nearest(&scalar.text, &known).map_or_else(String::new, |near| format!("did you mean `{near}`? "));
+        self.faults.push(
+            Fault::new("unknown_word", format!("unknown word `{}` for `{}`", scalar.text, self.path()))
+                .at(node.place, "no engine of that name")
+                .help(format!("{near}the engines are {}; a folder under `templates/` adds one", list(&known))),
         );
         None
     }

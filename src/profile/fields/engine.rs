@@ -12,9 +12,9 @@ pub(super) const ENGINE: Shape = Shape::Short(
         fields: &[
             Field::new(
                 "kind",
-                Shape::Word(&["sglang", "vllm", "llamacpp", "trtllm", "command", "sim"]),
+                Shape::Kind,
                 "sglang",
-                "The engine: the folder under `templates/` that describes it. `command` runs any command, `sim` is the simulated engine.",
+                "The engine: the folder under `templates/` that describes it, which may be one of your own. `command` runs any command, `sim` is the simulated engine.",
             )
             .required(),
             Field::new(

@@ -5,6 +5,7 @@ mod bench;
 mod engine;
 mod profile;
 mod scenario;
+mod sweep;
 #[cfg(test)]
 mod tests;
 
@@ -13,7 +14,8 @@ pub(crate) use engine::METHODS;
 pub(crate) use profile::PROFILE;
 #[cfg(test)]
 pub(crate) use scenario::FAULTS;
-pub(crate) use scenario::SCENARIO;
+pub(crate) use scenario::{FAILURES, SCENARIO};
+pub(crate) use sweep::SWEEP;
 
 /// A map with known keys.
 #[derive(Debug)]
@@ -57,6 +59,8 @@ pub(crate) enum Shape {
     Word(&'static [&'static str]),
     /// One of these words, or the other shape.
     WordOr(&'static [&'static str], &'static Shape),
+    /// A kind of engine: one in the program, or a folder of the user's.
+    Kind,
     /// `true` or `false`; `on off yes no` too.
     Switch,
     /// A whole number between the two, also as `128k` (1k = 1024).

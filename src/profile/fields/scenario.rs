@@ -112,7 +112,7 @@ static FAIL: Struct = Struct {
 };
 
 /// The kinds of failure that a log can tell, without `unknown`.
-const FAILURES: &[&str] = &[
+pub(crate) const FAILURES: &[&str] = &[
     "bad_flag",
     "bad_config",
     "missing_dependency",
@@ -228,6 +228,8 @@ pub(crate) const FAULTS: &[&str] = &[
     "short_output",
     "long_output",
     "wrong_usage",
+    "double_usage",
+    "chunk_usage",
     "wrong_answer",
     "garbage",
     "repetition",

@@ -216,6 +216,7 @@ fn words(shape: &Shape) -> String {
         Shape::Text(TextRule::Pattern) => "A regular expression".to_owned(),
         Shape::Text(_) => "Text".to_owned(),
         Shape::Word(list) => quoted(list),
+        Shape::Kind => format!("{}, or a folder under `templates/`", quoted(super::super::kinds::BUILT_IN)),
         Shape::WordOr(list, other) => format!("{}, or {}", quoted(list), lower(&words(other))),
         Shape::Switch => "`true` or `false`".to_owned(),
         Shape::Whole(min, max) if *max >= u64::from(u32::MAX) => format!("A whole number from {min}"),

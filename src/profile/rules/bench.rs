@@ -8,6 +8,9 @@ use super::super::source::Place;
 use super::super::tree::{Map, Node, Value};
 use super::{Rules, count_of};
 
+/// The ways in which requests are sent.
+const WAYS: [&str; 6] = ["concurrency", "rate", "stages", "bursts", "trace", "search"];
+
 /// Rules of one measurement.
 pub(super) struct Bench<'r, 'a> {
     pub(super) name: &'r str,
@@ -47,31 +50,14 @@ impl Bench<'_, '_> {
     }
 
     fn load(&mut self) {
-        self.both(
-            "concurrency",
-            "rate",
-            "are two ways to send requests",
-            "closed loop: `concurrency`; open loop: `rate`",
-        );
-        if self.key("concurrency").is_none() && self.key("rate").is_none() {
-            self.say(
-                "does not say how requests are sent",
-                self.place,
-                "neither `concurrency` nor `rate`",
-                "`concurrency: 8` keeps so many in flight, `rate: 4` sends so many a second",
-            );
-        }
-        if self.key("requests").is_none() && self.key("duration").is_none() {
+        self.ways();
+        let own_end = ["stages", "trace"].iter().any(|key| self.key(key).is_some());
+        if self.key("requests").is_none() && self.key("duration").is_none() && !own_end {
             self.say("has no end", self.place, "neither `requests` nor `duration`", "`requests: 48` or `duration: 2m`");
         }
-        if let Some(place) = self.key("arrival").filter(|_| self.key("rate").is_none()) {
-            self.say(
-                "has `arrival` without `rate`",
-                place,
-                "needs a rate",
-                "with `concurrency` a request is sent when one ends",
-            );
-        }
+        self.both("stages", "duration", "both say how long it lasts", "take out `duration`");
+        self.gaps();
+        self.search();
         for key in ["concurrency", "rate"] {
             let items = match self.node(key).map(|node| &node.value) {
                 Some(Value::List(items)) => items.clone(),
@@ -106,6 +92,106 @@ impl Bench<'_, '_> {
         }
     }
 
+    /// One way to send requests, and no second.
+    fn ways(&mut self) {
+        let given: Vec<&str> = WAYS.iter().copied().filter(|key| self.key(key).is_some()).collect();
+        match given.as_slice() {
+            [] => self.say(
+                "does not say how requests are sent",
+                self.place,
+                "neither `concurrency` nor `rate`",
+                "`concurrency: 8` keeps so many in flight, `rate: 4` sends so many a second; there are `stages`, `bursts`, `trace` and `search` too",
+            ),
+            [_] => {}
+            [one, two, ..] => self.both(
+                one,
+                two,
+                "are two ways to send requests",
+                "closed loop: `concurrency`; open loop: one of `rate`, `stages`, `bursts` and `trace`",
+            ),
+        }
+    }
+
+    /// How gaps are spread, where there are any to spread.
+    fn gaps(&mut self) {
+        let at_a_rate = ["rate", "stages"].iter().any(|key| self.key(key).is_some())
+            || self.node("search").and_then(|search| search.get("rate")).is_some();
+        if let Some(place) = self.key("arrival").filter(|_| !at_a_rate) {
+            self.say(
+                "has `arrival` without `rate`",
+                place,
+                "needs a rate",
+                "with `concurrency` a request is sent when one ends, and `bursts` and `trace` have their own moments",
+            );
+        }
+        let is_gamma = self.node("arrival").and_then(Node::scalar).is_some_and(|scalar| scalar.text == "gamma");
+        match (self.key("burstiness"), self.key("arrival")) {
+            (Some(place), _) if !is_gamma => self.say(
+                "has `burstiness` without `arrival: gamma`",
+                place,
+                "the shape of gamma gaps",
+                "add `arrival: gamma`",
+            ),
+            (None, Some(place)) if is_gamma => self.say(
+                "has `arrival: gamma` without `burstiness`",
+                place,
+                "of which shape?",
+                "for example `burstiness: 0.5`; 1 would be `poisson`",
+            ),
+            _ => {}
+        }
+        if let Some(Value::List(stages)) = self.node("stages").map(|node| &node.value).cloned() {
+            if stages.is_empty() {
+                let place = self.key("stages").unwrap_or(self.place);
+                self.say("has no stages", place, "no load", "for example `stages: [{rate: 2, duration: 30s}]`");
+            }
+            let number = |node: &Node, key: &str| node.get(key).and_then(Node::scalar)?.text.parse::<f64>().ok();
+            for rate in stages.iter().filter_map(|stage| stage.get("rate")) {
+                let text = rate.scalar().map(|scalar| scalar.text.clone());
+                if let Some(text) = text {
+                    self.rate(&text, rate.place);
+                }
+                let (from, to) = (number(rate, "from"), number(rate, "to"));
+                if (from, to) == (Some(0.0), Some(0.0)) {
+                    self.say("has a ramp from 0 to 0", rate.place, "sends nothing", "one of its ends is above 0");
+                }
+                for high in [from, to].into_iter().flatten().filter(|rate| rate > RATES.end()) {
+                    self.rate(&high.to_string(), rate.place);
+                }
+            }
+        }
+    }
+
+    fn search(&mut self) {
+        let (Some(place), Some(search)) = (self.key("search"), self.node("search").cloned()) else { return };
+        let ends: Vec<&Node> = ["concurrency", "rate"].iter().filter_map(|key| search.get(key)).collect();
+        if ends.len() != 1 {
+            let label = if ends.is_empty() { "neither" } else { "both" };
+            self.say(
+                "searches neither or both of `concurrency` and `rate`",
+                place,
+                label,
+                "for example `search: {concurrency: {from: 1, to: 128}}`",
+            );
+        }
+        for ends in ends {
+            let number = |key: &str| ends.get(key).and_then(Node::scalar)?.text.parse::<f64>().ok();
+            if let (Some(from), Some(to)) = (number("from"), number("to"))
+                && from >= to
+            {
+                self.say("has nothing to search", ends.place, "`from` is not below `to`", "the smaller one first");
+            }
+        }
+        if self.key("goodput").is_none() {
+            self.say(
+                "searches without limits",
+                place,
+                "when is a load too high?",
+                "for example `goodput: {ttft_ms: 500ms, tpot_ms: 30ms}`",
+            );
+        }
+    }
+
     fn rate(&mut self, text: &str, place: Place) {
         if text.parse::<f64>().is_ok_and(|rate| rate > 0.0 && !RATES.contains(&rate)) {
             let help = format!("a rate is from {} to {} requests a second", RATES.start(), RATES.end());
@@ -114,7 +200,7 @@ impl Bench<'_, '_> {
     }
 
     fn content(&mut self) {
-        if !["use", "prompts", "input_tokens"].iter().any(|key| self.key(key).is_some()) {
+        if !["use", "prompts", "input_tokens", "trace"].iter().any(|key| self.key(key).is_some()) {
             self.say("does not say what is sent", self.place, "no workload", "for example `use: chat-mix`");
         }
         self.both("output", "output_tokens", "both say when an answer ends", "keep one of the two");
@@ -124,9 +210,20 @@ impl Bench<'_, '_> {
             self.say("has no prompts", place, "an empty list", "for example `prompts: [builtin/chat]`");
         }
         let is_conversation = self.node("turns").and_then(count_of).is_some_and(|turns| turns > 1);
-        let is_plain = self.node("api").and_then(Node::scalar).is_some_and(|scalar| scalar.text == "completions");
-        if let Some(place) = self.key("turns").filter(|_| is_conversation && is_plain) {
-            self.say("has `turns` and `api: completions`", place, "a conversation", "conversations need `api: chat`");
+        let other = self.node("api").and_then(Node::scalar).map(|scalar| scalar.text.clone());
+        let other = other.filter(|api| api != "chat" && api != "responses");
+        let Some(place) = self.key("turns").filter(|_| is_conversation) else { return };
+        if let Some(api) = other {
+            let what = format!("has `turns` and `api: {api}`");
+            self.say(&what, place, "a conversation", "conversations need `api: chat` or `api: responses`");
+        }
+        let open = ["rate", "stages", "bursts", "trace"].into_iter().find(|key| self.key(key).is_some());
+        if let Some(key) = open {
+            let what = format!("has `turns` and `{key}`");
+            self.say(&what, place, "a conversation", "a turn is due when the one before it is answered: `concurrency`");
+        }
+        if self.key("input_tokens").is_some() {
+            self.say("has `turns` and `input_tokens`", place, "grows by each turn", "give `prompts`");
         }
     }
 

@@ -8,6 +8,7 @@ use crate::units::{parse_count, parse_duration, parse_share};
 /// All contradictions of a scenario.
 pub(crate) fn check(root: &Node, faults: &mut Vec<Fault>) {
     acceptance(root, faults);
+    output(root, faults);
     let Some(serve) = root.get("serve") else { return };
     if let Some(Value::List(items)) = serve.get("faults").map(|node| &node.value) {
         items.iter().filter_map(Node::as_map).for_each(|fault| one_fault(fault, faults));
@@ -52,6 +53,26 @@ fn acceptance(root: &Node, faults: &mut Vec<Fault>) {
     {
         let message = format!("`acceptance` has {} shares, and {steps} tokens are drafted", items.len());
         faults.push(contradiction(message, list.place, "one for each token", "write as many as `speculative.steps`"));
+    }
+}
+
+/// A length between others must have room there.
+fn output(root: &Node, faults: &mut Vec<Fault>) {
+    let Some(output) = root.get("output") else { return };
+    let number = |key: &str| {
+        let text = &output.get(key)?.scalar()?.text;
+        parse_count(text).ok().map(|count| count as f64).or_else(|| text.parse::<f64>().ok())
+    };
+    let help = "write the smaller one first";
+    if let (Some(from), Some(to)) = (number("from"), number("to"))
+        && from > to
+    {
+        faults.push(contradiction("`output` is upside down", output.place, "`from` is above `to`", help));
+    }
+    if let (Some(min), Some(max)) = (number("min"), number("max"))
+        && min > max
+    {
+        faults.push(contradiction("`output` is upside down", output.place, "`min` is above `max`", help));
     }
 }
 

@@ -8,6 +8,8 @@ use crate::record::model::{MemoryPoint, PhaseTime};
 
 /// The fact that says how much device memory is left, in the log vocabulary.
 const FREE_MEMORY: &str = "avail_mem_gb";
+/// What is counted while graphs are captured.
+const GRAPHS: &str = "graphs";
 
 impl RunState {
     /// Takes in what the start-up says of itself. Everything here is about the latest start; an attached server has no
@@ -57,11 +59,21 @@ impl RunState {
     fn fact(&mut self, scope: &Scope, key: &str, value: &Value) {
         let rank = super::rank(scope);
         let phase = self.phase.clone();
+        // The gate tells where the bar is before the memory that it shows: what stands last at a place is what is left there.
+        let graphs = self.progress.as_ref().filter(|progress| progress.unit == GRAPHS);
+        let graphs =
+            graphs.filter(|progress| Some(&progress.phase) == phase.as_ref()).map(|progress| progress.done as u64);
         let startup = self.record.startup.get_or_insert_default();
         if let (FREE_MEMORY, Some(free_gb), Some(phase)) = (key, value.as_f64(), phase) {
-            match startup.memory.iter_mut().find(|point| point.phase == phase && point.rank == rank) {
-                Some(point) => point.free_gb = free_gb,
-                None => startup.memory.push(MemoryPoint { phase, rank, free_gb }),
+            let of = |graphs| MemoryPoint { phase: phase.clone(), rank, free_gb, graphs };
+            for point in [of(None)].into_iter().chain(graphs.map(|done| of(Some(done)))) {
+                let same = |known: &&mut MemoryPoint| {
+                    known.phase == point.phase && known.rank == rank && known.graphs == point.graphs
+                };
+                match startup.memory.iter_mut().find(same) {
+                    Some(known) => known.free_gb = free_gb,
+                    None => startup.memory.push(point),
+                }
             }
         }
         match (key, value.as_str()) {

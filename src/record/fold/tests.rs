@@ -55,10 +55,17 @@ pub(crate) fn story() -> Vec<(Scope, Event)> {
         rank(0, fact("avail_mem_gb", json!(5.14))),
         rank(1, fact("avail_mem_gb", json!(4.9))),
         run(fact("weights_cache", json!("warm"))),
-        run(Event::SignOfLife { what: "log".into() }),
+        run(Event::installing("log")),
+        run(Event::Stalled {
+            phase: "weights".into(),
+            silent_s: 61.0,
+            usual_s: Some(10.0),
+            limit_s: 1200.0,
+            evidence: vec!["log silent".into()],
+        }),
         rank(0, Event::PhaseEnded { phase: "weights".into(), s: 10.2 }),
         rank(1, Event::PhaseEnded { phase: "weights".into(), s: 12.1 }),
-        run(Event::FailureSeen { kind: "oom".into(), line: "CUDA".into(), line_no: 12, remedy: None }),
+        run(Event::FailureSeen { kind: "oom".into(), line: "CUDA".into(), line_no: 12, remedy: None, wraps: false }),
         run(Event::ProbeAnswered { probe: "/health".into(), answer: "200".into() }),
         run(Event::Ready {
             ready_s: Some(41.2),
@@ -116,6 +123,7 @@ pub(crate) fn story() -> Vec<(Scope, Event)> {
                 now: Some(70.1),
                 change_ratio: Some(-0.011),
                 can_see_ratio: Some(0.021),
+                loss_at_least_ratio: None,
                 verdict: VerdictKind::Ok,
             }],
             failure: None,
@@ -142,6 +150,7 @@ pub(crate) fn result(name: &str, output: f64) -> StepResult {
         client: None,
         sources: BTreeMap::new(),
         acceptance_by_position: Vec::new(),
+        probe: false,
     }
 }
 
@@ -203,6 +212,13 @@ fn what_is_left_to_do_and_to_judge_follows_from_the_steps() {
     let both_done = fold(all[..=at("step_ended", 1)].iter().cloned());
     assert_eq!(both_done.undone().count(), 0);
     assert!(both_done.to_judge().complete && !both_done.record.complete);
+    // Questions that were asked before the steps and not after them are an end that was not reached.
+    let answers = |when| (Scope::Run, Event::Answers { when, answers: vec![] });
+    let mut asked = story()[..=at("step_ended", 1)].to_vec();
+    asked.push(answers(AnswersWhen::Before));
+    assert!(!fold(entries(asked.clone())).to_judge().complete);
+    asked.push(answers(AnswersWhen::After));
+    assert!(fold(entries(asked)).to_judge().complete);
     // A run that never became ready has nothing to judge, though no step of it is open.
     let bare = vec![story().remove(0)];
     assert!(!fold(entries(bare)).to_judge().complete);

@@ -213,7 +213,7 @@ fn a_listener_that_lags_is_told_what_it_missed_and_holds_nobody_up() {
     let mut slow = journal.subscribe();
     let count = BEHIND as u64 + 10;
     for _ in 0..count {
-        journal.emit(Scope::Run, Event::SignOfLife { what: "log".into() }).unwrap();
+        journal.emit(Scope::Run, Event::installing("log")).unwrap();
     }
     assert_eq!(slow.try_next(), Some(Heard::Missed(10)));
     assert!(matches!(slow.try_next(), Some(Heard::Entry(entry)) if entry.seq == 10));
@@ -227,4 +227,35 @@ proptest::proptest! {
         let text = serde_json::to_string(&value).unwrap();
         proptest::prop_assert_eq!(serde_json::from_str::<f64>(&text).unwrap(), value);
     }
+}
+
+/// The wall clock is set back an hour between a kill and the resume: the order is that of the lines, and times that are
+/// measured are those of the run's own clock.
+#[test]
+fn a_clock_that_was_set_back_loses_nothing_and_orders_nothing_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("journal.jsonl");
+    let (before, after): (Vec<_>, Vec<_>) = story().into_iter().enumerate().partition(|(at, _)| *at < 20);
+    let first = Journal::create(&path, RUN, clock()).unwrap();
+    for (_, (scope, event)) in before {
+        first.emit(scope, event).unwrap();
+    }
+    drop(first);
+    let back = Clock::manual("2026-11-29T14:15:03Z".parse().unwrap());
+    let second = Journal::reopen(&path, RUN, back).unwrap();
+    for (_, (scope, event)) in after {
+        second.emit(scope, event).unwrap();
+    }
+    drop(second);
+    let read: Vec<_> = read(&path).unwrap().entries().collect();
+    let sequence: Vec<u64> = read.iter().map(|entry| entry.seq).collect();
+    assert_eq!(sequence, (0..story().len() as u64).collect::<Vec<_>>());
+    let (stepped, straight) = (fold(read).record, fold(entries(story())).record);
+    assert!(stepped.ended_at.unwrap() < stepped.started_at, "stamps are told as they were");
+    let same = |record: crate::record::Record| crate::record::Record {
+        started_at: straight.started_at,
+        ended_at: straight.ended_at,
+        ..record
+    };
+    assert_eq!(same(stepped), same(straight.clone()));
 }

@@ -78,7 +78,7 @@ impl RunFolder {
 }
 
 /// Puts `bytes` in the place of the file at `path`: all of them, or none.
-fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(in crate::record) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".new");
     let new = path.with_file_name(name);

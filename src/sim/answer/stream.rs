@@ -87,7 +87,8 @@ impl Answer<'_, '_> {
             }
             let mut escaped = Vec::with_capacity(text.len() + 8);
             escape(&text, &mut escaped);
-            let count = if self.is(FaultKind::WrongUsage) { end / 2 } else { end };
+            self.events += 1;
+            let count = self.said_tokens(end);
             let filling = Filling {
                 text: &escaped,
                 count,

@@ -16,6 +16,7 @@ impl Answer<'_, '_> {
             self.count(*step, now());
         }
         drop(slot);
+        self.events = 1;
         let outcome = self.outcome();
         match self.fault() {
             Some(FaultKind::Hang) => {

@@ -101,6 +101,9 @@ fn error(model: &Model, kind: &str, rank: u32) -> Vec<String> {
             model.name
         )],
         "weights_mismatch" => one("KeyError: 'model.layers.0.mlp.experts.w13_weight_scale'"),
+        "draft_mismatch" if model.played == Played::Vllm => {
+            one("ValueError: There is no module or parameter named 'fc_norm' in Eagle3LlamaForCausalLM")
+        }
         "draft_mismatch" => one("RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x7168 and 12288x4096)"),
         "shm_exhausted" => one("RuntimeError: Error while creating shared memory segment /dev/shm/nccl-a1B2c3 (size 33030528)"),
         "nccl_error" => vec![
@@ -216,7 +219,10 @@ fn llamacpp(story: &mut Story<'_>, at: Duration, kind: &str) -> (Ending, Option<
             "llama_model_load: error loading model: tensor 'blk.11.ffn_up.weight' data is not within the file bounds, model is corrupted or incomplete"
                 .to_owned(),
         ),
-        "draft_mismatch" => errors.push(format!("srv    load_model: failed to load draft model, '{name}'")),
+        "draft_mismatch" => {
+            errors.push("srv    load_model: the draft vocab (151936) != target vocab (49152)".to_owned());
+            errors.push(format!("srv    load_model: failed to load draft model, '{name}'"));
+        }
         "oom_weights" => errors.push("alloc_tensor_range: allocating 18432.00 MiB on device 0: cudaMalloc failed: out of memory".to_owned()),
         "oom_kv" => {
             errors.push("alloc_tensor_range: failed to allocate CUDA0 buffer of size 38654705664".to_owned());

@@ -9,6 +9,8 @@ use crate::engine::Version;
 use crate::sim::Played;
 use crate::sim::scenario::Scenario;
 
+/// Shards of a checkpoint that nobody says more of.
+const SHARDS: u32 = 4;
 /// How long a phase takes that the scenario says nothing of.
 const SHORT: Duration = Duration::from_millis(15);
 
@@ -39,6 +41,8 @@ pub struct Model {
     pub fraction: f64,
     /// Batches whose graphs are captured, largest first.
     pub batches: Vec<u32>,
+    /// Shards of its checkpoint.
+    pub shards: u32,
     /// Where and how it fails.
     pub(super) fails: Option<Fails>,
     lengths: std::collections::BTreeMap<String, Duration>,
@@ -77,6 +81,7 @@ impl Model {
             total_gb,
             fraction,
             batches: batches(scenario.serve.graph_max_batch.unwrap_or(running)),
+            shards: SHARDS,
             fails: None,
             lengths: scenario.startup.clone(),
             lags,

@@ -4,9 +4,6 @@ use std::time::Duration;
 
 use super::{Milestone, Story, What, Who, bar, shards_bar};
 
-/// Shards of the checkpoint.
-const SHARDS: u32 = 4;
-
 pub(super) fn tell(story: &mut Story<'_>) {
     story.phase("launch", |_, _| {});
     story.phase("config", config);
@@ -119,11 +116,12 @@ fn weights(story: &mut Story<'_>, length: Duration) {
     story.ranks(at, |_| format!("Load weight begin. avail mem={free:.2} GB"));
     let label =
         if model.before("0.5.21") { "Loading safetensors checkpoint shards" } else { "Multi-thread loading shards" };
-    for done in 0..=SHARDS {
-        let moment = length.mul_f64(0.1 + 0.75 * f64::from(done) / f64::from(SHARDS));
-        let elapsed = length.mul_f64(0.75 * f64::from(done) / f64::from(SHARDS));
-        let text = shards_bar(label, done, SHARDS, elapsed);
-        story.put(at + moment, Who::Rank(0), What::Bar(text, done == SHARDS));
+    let shards = model.shards;
+    for done in 0..=shards {
+        let moment = length.mul_f64(0.1 + 0.75 * f64::from(done) / f64::from(shards));
+        let elapsed = length.mul_f64(0.75 * f64::from(done) / f64::from(shards));
+        let text = shards_bar(label, done, shards, elapsed);
+        story.put(at + moment, Who::Rank(0), What::Bar(text, done == shards));
     }
     let s = length.as_secs_f64();
     let end = loaded(story, "Qwen3ForCausalLM", s, model.free_with_weights(), model.weights_gb());

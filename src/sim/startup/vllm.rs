@@ -4,9 +4,6 @@ use std::time::Duration;
 
 use super::{Level, Milestone, Story, What, Who, bar, shards_bar};
 
-/// Shards of the checkpoint.
-const SHARDS: u32 = 4;
-
 pub(super) fn tell(story: &mut Story<'_>) {
     // A second server on the port fails at once, long before anything answers.
     story.put(Duration::ZERO, Who::Main, What::Reached(Milestone::Bound));
@@ -80,10 +77,11 @@ fn dist_init(story: &mut Story<'_>, length: Duration) {
 fn weights(story: &mut Story<'_>, length: Duration) {
     let (at, model) = (story.at, story.model);
     story.ranks(at, |_| format!("Starting to load model {}...", model.name));
-    for done in 0..=SHARDS {
-        let elapsed = length.mul_f64(0.75 * f64::from(done) / f64::from(SHARDS));
-        let text = shards_bar("Loading safetensors checkpoint shards", done, SHARDS, elapsed);
-        story.put(at + length.mul_f64(0.1) + elapsed, Who::Rank(0), What::Bar(text, done == SHARDS));
+    let shards = model.shards;
+    for done in 0..=shards {
+        let elapsed = length.mul_f64(0.75 * f64::from(done) / f64::from(shards));
+        let text = shards_bar("Loading safetensors checkpoint shards", done, shards, elapsed);
+        story.put(at + length.mul_f64(0.1) + elapsed, Who::Rank(0), What::Bar(text, done == shards));
     }
     let s = length.as_secs_f64();
     story.ranks(at + length.mul_f64(0.9), |_| format!("Loading weights took {s:.2} seconds"));

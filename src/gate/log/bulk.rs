@@ -1,0 +1,208 @@
+//! A log of any length, in little time and memory: what tells nothing is counted, and what only tells how a server serves
+//! is read when nothing newer of its kind came after it.
+
+use std::collections::VecDeque;
+
+use super::found::Found;
+use super::sieve::Weight;
+use super::{LogGrammar, RawPiece, Startup};
+
+/// So many of the newest lines of each kind wait to be read. As many as are kept of the last lines of a log, and more than
+/// any rule about a row of samples looks at.
+const OF_A_KIND: usize = 16;
+/// When so many kinds wait, all that wait is read.
+const KINDS: usize = 512;
+/// And when it takes so many bytes.
+const WAITING_BYTES: usize = 4 << 20;
+/// Where a line says who wrote it: kinds are of one writer each.
+const HEADER_BYTES: usize = 48;
+/// The kind of the lines that tell nothing.
+const SILENT: u64 = 0;
+
+/// Folds a log of any length.
+#[derive(Debug)]
+pub struct Bulk<'g> {
+    grammar: &'g LogGrammar,
+    startup: Startup,
+    /// What the line at hand may fit; kept for its memory.
+    found: Found,
+    waiting: Waiting,
+}
+
+impl<'g> Bulk<'g> {
+    /// Nothing was read yet.
+    pub fn new(grammar: &'g LogGrammar) -> Self {
+        Bulk { grammar, startup: Startup::new(0), found: Found::default(), waiting: Waiting::default() }
+    }
+
+    /// Takes the next piece.
+    pub fn take(&mut self, piece: &RawPiece<'_>) {
+        match self.kind(piece.bytes) {
+            Some(kind) => {
+                self.waiting.keep(kind, piece);
+                if self.waiting.is_full() {
+                    self.catch_up();
+                }
+            }
+            None => {
+                self.catch_up();
+                self.read(piece);
+            }
+        }
+    }
+
+    /// The state at the end.
+    pub fn finish(mut self) -> Startup {
+        self.catch_up();
+        self.startup
+    }
+
+    /// The state so far.
+    pub(super) fn startup(&mut self) -> &mut Startup {
+        self.catch_up();
+        &mut self.startup
+    }
+
+    /// The kind of a line that may wait; `None` for one that is to be read.
+    fn kind(&mut self, line: &[u8]) -> Option<u64> {
+        let Bulk { grammar, startup, found, .. } = self;
+        if startup.is_in_traceback() {
+            return None;
+        }
+        let sieve = grammar.sieve();
+        match sieve.weigh(line, found) {
+            Weight::Silent => return Some(SILENT),
+            Weight::Telling => return None,
+            // It may end the start-up.
+            Weight::Serving if !startup.is_serving() => return None,
+            Weight::Serving | Weight::Sample => {}
+        }
+        if sieve.may_be_best(line, found, startup.telling().best_length) {
+            return None;
+        }
+        Some(found.hash(writer(line)) | 1)
+    }
+
+    fn read(&mut self, piece: &RawPiece<'_>) {
+        if let Some(piece) = piece.decode() {
+            self.startup.take(self.grammar, &piece, 0);
+        }
+    }
+
+    fn catch_up(&mut self) {
+        for line in self.waiting.drain() {
+            self.read(&RawPiece { line_no: line.line_no, bytes: &line.bytes, cut: line.cut });
+        }
+    }
+}
+
+/// A number for who wrote a line: its beginning, without the digits of clocks and counters.
+fn writer(line: &[u8]) -> u64 {
+    let mut hash: u64 = 0;
+    let mut before = b' ';
+    for &byte in &line[..line.len().min(HEADER_BYTES)] {
+        // `TP3`, `rank=3`, `Worker-3`: such a number is a part of a name.
+        let is_named = before.is_ascii_alphanumeric() || matches!(before, b'=' | b'-' | b'_');
+        if is_named || !byte.is_ascii_digit() {
+            hash = hash.rotate_left(7) ^ u64::from(byte);
+            before = byte;
+        }
+    }
+    hash
+}
+
+/// Lines that wait, a row for each kind.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// The kinds, in the order of their rows. They are few, or few different ones come one after the other.
+    kinds: Vec<u64>,
+    rows: Vec<VecDeque<Line>>,
+    /// How many lines came.
+    came: u64,
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Line {
+    /// Its place among all that came.
+    place: u64,
+    line_no: u64,
+    bytes: Vec<u8>,
+    cut: bool,
+}
+
+impl Waiting {
+    /// Keeps a line; the oldest one of a kind goes when there are enough.
+    fn keep(&mut self, kind: u64, piece: &RawPiece<'_>) {
+        let at = self.kinds.iter().position(|known| *known == kind).unwrap_or_else(|| {
+            self.kinds.push(kind);
+            self.rows.push(VecDeque::with_capacity(OF_A_KIND));
+            self.rows.len() - 1
+        });
+        let row = &mut self.rows[at];
+        // Its memory goes over to what comes.
+        let old = if row.len() >= OF_A_KIND { row.pop_front() } else { None };
+        let mut bytes = old.map(|line| line.bytes).unwrap_or_default();
+        self.bytes = self.bytes - bytes.len() + piece.bytes.len();
+        bytes.clear();
+        bytes.extend_from_slice(piece.bytes);
+        row.push_back(Line { place: self.came, line_no: piece.line_no, bytes, cut: piece.cut });
+        self.came += 1;
+    }
+
+    fn is_full(&self) -> bool {
+        self.rows.len() > KINDS || self.bytes > WAITING_BYTES
+    }
+
+    /// Hands out all of them in the order in which they came.
+    fn drain(&mut self) -> Vec<Line> {
+        let mut lines: Vec<Line> = self.rows.drain(..).flatten().collect();
+        self.kinds.clear();
+        lines.sort_unstable_by_key(|line| line.place);
+        self.bytes = 0;
+        lines
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_each_kind_the_newest_lines_wait_and_come_out_in_their_order() {
+        let mut waiting = Waiting::default();
+        for line_no in 0..1000 {
+            let bytes = format!("line {line_no}");
+            waiting.keep(line_no % 3, &RawPiece { line_no, bytes: bytes.as_bytes(), cut: false });
+        }
+        waiting.keep(7, &RawPiece { line_no: 1000, bytes: b"rare", cut: true });
+        assert!(!waiting.is_full());
+        let lines = waiting.drain();
+        assert_eq!(lines.len(), 3 * OF_A_KIND + 1);
+        assert!(lines.is_sorted_by_key(|line| line.line_no));
+        let last = lines.last().unwrap();
+        assert_eq!((last.line_no, last.bytes.as_slice(), last.cut), (1000, b"rare".as_slice(), true));
+        assert_eq!((waiting.bytes, waiting.drain().len()), (0, 0));
+    }
+
+    #[test]
+    fn a_few_long_lines_are_too_many() {
+        let mut waiting = Waiting::default();
+        for kind in 0..8 {
+            for line_no in 0..OF_A_KIND as u64 {
+                waiting.keep(kind, &RawPiece { line_no, bytes: &[b'x'; 64 << 10], cut: false });
+            }
+        }
+        assert!(waiting.is_full());
+    }
+
+    #[test]
+    fn writers_differ_by_their_names_and_not_by_their_clocks() {
+        let of = |line: &str| writer(line.as_bytes());
+        assert_eq!(of("[2026-11-01 09:00:11 TP0] Decode"), of("[2026-11-01 10:59:59 TP0] Decode"));
+        assert_ne!(of("[2026-11-01 09:00:11 TP0] Decode"), of("[2026-11-01 09:00:11 TP1] Decode"));
+        assert_ne!(of("[2026-11-01 09:00:11 TP10] Decode"), of("[2026-11-01 09:00:11 TP11] Decode"));
+        assert_eq!(of("slot print: id  3 | task 120 |"), of("slot print: id  1 | task 7 |"));
+        assert_ne!(of("(VllmWorker rank=0 pid=301)"), of("(VllmWorker rank=1 pid=301)"));
+    }
+}

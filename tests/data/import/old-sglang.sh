@@ -1,0 +1,1 @@
+CUDA_VISIBLE_DEVICES=0,1,2,3 python -m sglang.launch_server --model deepseek-ai/DeepSeek-V3 --tp 4 --context-len 32768 --cuda-graph-max-bs 16 --disable-radix-cache --port=30010 2>&1 | tee -a deepseek.log
