@@ -56,7 +56,7 @@ pub(super) fn run(profile: &Profile, name: &str, set: &[String], strict: bool, j
         }
     }
     let control = suspect.and_then(|suspect| suspect.control);
-    if found.open && control.is_some() && give_control(&running, &baseline)? {
+    if found.open && control.is_some() && give_control(&running, &baseline, profile.host.as_deref())? {
         out::note("\nstill suspicious: the baseline's own settings are measured on this host now");
         let last = running.trial.slots.len() - 1;
         if running.start(last)? == Start::Measured {
@@ -100,7 +100,7 @@ fn without(judgement: &mut Judgement, failed: &[i32]) {
 }
 
 /// Puts the profile of the baseline's newest run in the control's place. Returns whether there is one.
-fn give_control(running: &Running<'_>, baseline: &Baseline) -> Result<bool, Failure> {
+fn give_control(running: &Running<'_>, baseline: &Baseline, host: Option<&str>) -> Result<bool, Failure> {
     let Some(newest) = baseline.runs.iter().max_by_key(|run| run.started_at) else { return Ok(false) };
     let id: RunId = newest.id.parse().map_err(Failure::own)?;
     let profile = running.store.run_path(&id).join("profile.yaml");
@@ -108,7 +108,9 @@ fn give_control(running: &Running<'_>, baseline: &Baseline) -> Result<bool, Fail
         out::note(format_args!("no control: {} has no profile.yaml", id.short()));
         return Ok(false);
     }
-    let control = ab::side(&profile.to_string_lossy(), &[])?;
+    // Measured beside the others; a record's profile says nothing of where it was.
+    let set: Vec<String> = host.iter().map(|host| format!("host={host}")).collect();
+    let control = ab::side(&profile.to_string_lossy(), &set)?;
     std::fs::write(running.folder.profile("control"), control.yaml).map_err(Failure::own)?;
     Ok(true)
 }
