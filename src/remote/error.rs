@@ -186,4 +186,9 @@ impl RemoteError {
     pub fn is_lost(&self) -> bool {
         matches!(self, RemoteError::Transport(HostError::Lost { .. } | HostError::CannotConnect { .. }))
     }
+
+    /// Whether a host that was reached before may be reached again later.
+    pub fn may_pass(&self) -> bool {
+        self.is_lost()
+    }
 }

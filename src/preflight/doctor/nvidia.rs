@@ -62,7 +62,8 @@ fn query(fields: &[&str]) -> Answer {
 /// The GPUs. After a question that hung no other is asked: each would wait as long.
 pub(super) fn gpus() -> Nvidia {
     let all: Vec<&str> = ALWAYS.iter().chain(&SOME).copied().collect();
-    let hung = |fields: &[&str]| Nvidia::Hung { query: format!("--query-gpu={}", fields.join(",")), limit: limit() };
+    let hung =
+        |fields: &[&str]| Nvidia::Hung { query: format!("--query-gpu={},…", fields[..2].join(",")), limit: limit() };
     match query(&all) {
         Answer::Told(text) => Nvidia::Told(parse(&all, &text)),
         Answer::Absent => Nvidia::Absent,

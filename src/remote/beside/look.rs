@@ -83,7 +83,9 @@ pub fn signal(work: &Path, id: &JobId, terminate: bool) -> io::Result<bool> {
 /// Takes the folder of a job away that has ended: its record is kept elsewhere. `false` where it goes on.
 pub fn end(work: &Path, id: &JobId) -> io::Result<bool> {
     let folder = JobFolder::at(id.folder(work));
-    if folder.living("keeper").is_some() || folder.living("child").is_some() {
+    // The keeper writes the end down before it is gone itself.
+    if folder.read::<Ended>("exit").is_none() && (folder.living("keeper").is_some() || folder.living("child").is_some())
+    {
         return Ok(false);
     }
     match std::fs::remove_dir_all(folder.path()) {
