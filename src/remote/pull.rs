@@ -169,3 +169,6 @@ impl Drop for Incoming {
         let _ = fs::remove_dir_all(&self.0);
     }
 }
+
+#[cfg(test)]
+mod tests;

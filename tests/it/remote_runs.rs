@@ -30,12 +30,12 @@ impl Far {
 
     /// The same, where a folder of programs comes first on the `PATH`.
     fn with_programs(programs: &[(&str, &str)]) -> Self {
-        let far = Far::new();
+        let mut far = Far::new();
         for (name, text) in programs {
             let path = far.home.write(&format!("programs/{name}"), text);
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         }
-        let far = Far { path_first: Some(far.home.path("programs")), ..far };
+        far.path_first = Some(far.home.path("programs"));
         far.write_hosts();
         far
     }
