@@ -71,7 +71,10 @@ impl Place {
         fs::write(run.join("journal.jsonl"), "a line\n".repeat(1000)).unwrap();
         fs::write(run.join("workloads/w"), "").unwrap();
         let program = folder.path().join("program");
-        let text = format!("#!/bin/sh\ncase $1 in --version) echo orch 1 ;; *) cat '{}/listing' ;; esac\n", folder.path().display());
+        let text = format!(
+            "#!/bin/sh\ncase $1 in --version) echo orch 1 ;; *) cat '{}/listing' ;; esac\n",
+            folder.path().display()
+        );
         fs::write(&program, text).unwrap();
         let program = Program::runner(&program, "orch 1").unwrap().passing_for(std::env::consts::ARCH);
         let work = folder.path().join("work").display().to_string();
