@@ -65,7 +65,7 @@ fn the_log_of_a_run_is_explained_with_what_is_known_to_start() {
     assert!(remedy.contains("memory.fraction 0.9 is known to start here (r0412)"), "{remedy}");
 }
 
-/// The head only says that its peer went away; the other node's log says why. A third node's log is empty.
+/// The head only says, and by its own clock first, that its peer went away; the other node's log says why. A third log is empty.
 #[test]
 fn the_logs_of_several_nodes_are_explained_together() {
     let folder = tempfile::tempdir().unwrap();
@@ -79,7 +79,7 @@ fn the_logs_of_several_nodes_are_explained_together() {
     let head = write(
         "node0/server.log",
         &format!(
-            "{begin}[2026-11-01 09:01:02 TP0] torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error\n"
+            "{begin}[2026-11-01 09:01:00 TP0] RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:5123\n"
         ),
     );
     let follower = write(
