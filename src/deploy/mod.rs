@@ -23,7 +23,7 @@ pub use artefact::{Artefact, As, Deployed};
 pub use deployments::{Deployments, Place};
 pub use diff::unified;
 pub use error::DeployError;
-pub use hosts::{Hosts, HostsError, LOCAL};
+pub use crate::host::{Hosts, HostsError, LOCAL};
 pub use idle::{Idle, Look, look};
 pub use launcher::{Running, Starting, is_up, remove, set_aside, start, stop};
 pub use production::{Production, What as ProductionWhat};
