@@ -10,6 +10,7 @@ use orch::host::{AnyHost, End, Host, HostError, KeyFault, Mode};
 use crate::host_suite::{binary, run, words};
 use crate::ssh_hosts::{host, ssh};
 use crate::sshd::Lab;
+use crate::support::not_chosen;
 
 async fn fails(host: &AnyHost) -> HostError {
     match host.run(&words(&["true"]), Bytes::new()).await {
@@ -242,8 +243,7 @@ impl Drop for Disk {
 #[tokio::test]
 async fn a_full_disk_is_named_and_nothing_is_left_on_it() {
     let Some(lab) = Lab::new() else { return };
-    // Where nothing may be mounted, the other kinds of fault must do.
-    let Some(disk) = small_disk(&lab) else { return };
+    let Some(disk) = small_disk(&lab) else { return not_chosen("nothing may be mounted here") };
     let server = lab.serve("a", &[]);
     lab.knows(&[&server]);
     let config = lab.config(&[("box", server.port, "")]);
@@ -270,4 +270,43 @@ async fn a_large_program_is_put_whole() {
     assert!(std::fs::read(&path).unwrap() == content);
     let end = run(&host, &["test", "-x", path.to_str().unwrap()]).await.end;
     assert_eq!(end, End::Code(0));
+}
+
+#[tokio::test]
+async fn a_server_that_allows_few_sessions_is_asked_for_few() {
+    let Some(lab) = Lab::new() else { return };
+    let server = lab.serve("a", &["MaxSessions 2"]);
+    lab.knows(&[&server]);
+    let config = lab.config(&[("box", server.port, "")]);
+    let host = ssh("box", &config);
+    let all = (0..10).map(|_| run(&host, &["sleep", "0.2"]));
+    assert!(futures_util::future::join_all(all).await.iter().all(orch::host::Output::ok));
+}
+
+#[tokio::test]
+async fn a_connection_that_nobody_reads_holds_up_no_command() {
+    let Some(lab) = Lab::new() else { return };
+    let server = lab.serve("a", &[]);
+    lab.knows(&[&server]);
+    let config = lab.config(&[("box", server.port, "")]);
+    let host = ssh("box", &config);
+    let talks = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = talks.local_addr().unwrap().port();
+    let talker = tokio::spawn(async move {
+        let (mut stream, _) = talks.accept().await.unwrap();
+        let block = binary(1 << 20);
+        for _ in 0..200 {
+            if tokio::io::AsyncWriteExt::write_all(&mut stream, &block).await.is_err() {
+                break;
+            }
+        }
+    });
+    let unread = host.connect(&orch::host::Address::Tcp("127.0.0.1".into(), port)).await.unwrap();
+    for _ in 0..3 {
+        assert!(run(&host, &["true"]).await.ok());
+    }
+    // It was cut off when too much waited, and the host goes on.
+    talker.await.unwrap();
+    assert!(run(&host, &["true"]).await.ok());
+    drop(unread);
 }
