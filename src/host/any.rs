@@ -87,8 +87,19 @@ impl AnyHost {
         AnyHost { name: self.name.clone(), way }
     }
 
+    /// Connects, unless it is connected. Without it that happens with the first use.
+    pub async fn reach(&self) -> Result<(), HostError> {
+        match &self.way {
+            Way::Ssh(host) => host.reach().await,
+            Way::InSsh(host) => host.outer().reach().await,
+            Way::OpenSsh(host) => host.reach().await,
+            Way::InOpenSsh(host) => host.outer().reach().await,
+            Way::Local(_) | Way::InLocal(_) => Ok(()),
+        }
+    }
+
     /// What of the person's configuration of `ssh` changes how a host is reached and is not followed, and what is to be
-    /// known of it. Told once to whoever looks.
+    /// known of it, once it was reached.
     pub fn warnings(&self) -> Vec<String> {
         match &self.way {
             Way::Ssh(host) => host.warnings(),

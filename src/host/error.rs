@@ -8,7 +8,8 @@ use super::ssh::known::KeyFault;
 /// Something could not be done on a host.
 #[derive(Debug, thiserror::Error, miette::Diagnostic)]
 pub enum HostError {
-    /// The line to the host went away. Nobody knows whether what was asked for happened.
+    /// The line to the host went away, or a host that was there cannot be reached again. Nobody knows whether what was
+    /// asked for happened.
     #[error("lost the connection to {host}: {why}")]
     #[diagnostic(code(orch::host::lost))]
     Lost {
@@ -65,7 +66,9 @@ pub enum HostError {
     #[error("{host} ran no command: {said}")]
     #[diagnostic(
         code(orch::host::no_shell),
-        help("orch needs a POSIX shell there: `ssh HOST true` must work, and a forced command must run $SSH_ORIGINAL_COMMAND")
+        help(
+            "orch needs a POSIX shell there: `ssh HOST true` must work, and a forced command must run $SSH_ORIGINAL_COMMAND"
+        )
     )]
     NoShell {
         /// The host.
@@ -119,5 +122,10 @@ impl HostError {
     /// Whether the line was at fault and not the host: the same may work later. Whether a command ran is not known.
     pub fn is_lost(&self) -> bool {
         matches!(self, HostError::Lost { .. })
+    }
+
+    /// Whether trying later may help, without anybody mending anything: the line is down, or the host is.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, HostError::Lost { .. } | HostError::Unreachable { .. } | HostError::CannotConnect { .. })
     }
 }

@@ -123,12 +123,9 @@ where
 {
     let since = tokio::time::Instant::now();
     let mut pause = FIRST_PAUSE;
-    let mut lost = false;
     loop {
         match act().await {
-            // Once it was there, a host that cannot be reached is a line that is still down.
-            Err(HostError::Lost { .. }) if since.elapsed() < PATIENCE => lost = true,
-            Err(HostError::Unreachable { .. }) if lost && since.elapsed() < PATIENCE => {}
+            Err(error) if error.is_lost() && since.elapsed() < PATIENCE => {}
             result => return result,
         }
         tokio::time::sleep(pause).await;

@@ -69,8 +69,7 @@ pub enum HostsError {
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Entry {
-    /// Where it is: an alias of `~/.ssh/config`, or `user@address:port`. Absent: the name of the entry itself, unless
-    /// that is `local`.
+    /// Where it is: an alias of `~/.ssh/config`, or `user@address:port`; `local` is this machine. See [`Entry::place`].
     pub ssh: Option<String>,
     /// The words that lead inside, if it is a container in that host.
     pub enter: Option<Enter>,
@@ -250,11 +249,16 @@ impl Hosts {
 }
 
 impl Entry {
+    /// Where it is. Without `ssh`, what is entered is in this machine, and any other host has the name of its entry.
+    pub fn place<'a>(&'a self, name: &'a str) -> &'a str {
+        self.ssh.as_deref().unwrap_or(if self.enter.is_some() { LOCAL } else { name })
+    }
+
     fn consistent(&self, name: &str) -> Result<(), (&'static str, &'static str)> {
         if self.ssh.as_ref().is_some_and(|ssh| ssh.trim().is_empty()) {
             return Err(("`ssh` is empty", "write an alias of ~/.ssh/config, or `user@address:port`"));
         }
-        if name == LOCAL && self.ssh.is_none() && self.transport == Transport::OpenSsh {
+        if self.place(name) == LOCAL && self.transport == Transport::OpenSsh {
             return Err(("`transport` is for a host that is reached by `ssh`", "take it out, or say `ssh:`"));
         }
         if self.clocks.is_some_and(|clocks| clocks.lock == 0) {

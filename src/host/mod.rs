@@ -31,15 +31,15 @@ pub use any::AnyHost;
 pub use entered::Entered;
 pub use error::HostError;
 pub use follow::Follow;
-pub(crate) use hosts::{Commands, ProductionKeys};
 pub use hosts::{Clocks, Enter, Entry, Gpus, Hosts, HostsError, LOCAL, Transport};
+pub(crate) use hosts::{Commands, ProductionKeys};
 pub use local::Local;
 pub(crate) use local::write_whole;
 pub use open::open;
 pub use openssh::OpenSsh;
 pub use pipe::Pipe;
-pub use ssh::known::{KeyFault, Place};
 pub use ssh::Ssh;
+pub use ssh::known::{KeyFault, Place};
 pub use words::{Words, quote, quote_all};
 
 /// A path on the host.

@@ -16,7 +16,7 @@ use super::{AnyHost, HostError, Local};
 pub fn open(name: &str, hosts: &Hosts, ssh_config: Option<&Path>) -> Result<AnyHost, HostError> {
     let entry = hosts.entry(name);
     let (ssh, transport) = match entry {
-        Some(entry) => (entry.ssh.as_deref().unwrap_or(name), entry.transport),
+        Some(entry) => (entry.place(name), entry.transport),
         None => (name, Transport::default()),
     };
     let wrong = |why: String| HostError::Config {
@@ -59,7 +59,7 @@ mod tests {
 
     #[tokio::test]
     async fn this_machine_and_a_place_in_it_are_open_at_once() {
-        let hosts = hosts("c: {ssh: local, enter: env INSIDE=yes}\nlocal: {gpus: 0}");
+        let hosts = hosts("c: {enter: env INSIDE=yes}\nlocal: {gpus: 0}");
         assert!(open("local", &hosts, None).unwrap().is_local());
         let inside = open("c", &hosts, None).unwrap();
         let words = Words::new(["sh", "-c", "printf %s $INSIDE"]).unwrap();
@@ -70,7 +70,10 @@ mod tests {
     #[test]
     fn what_is_no_host_is_said() {
         let error = open("-oProxyCommand=x", &Hosts::default(), None).unwrap_err();
-        assert_eq!(error.to_string(), "cannot tell how to reach -oProxyCommand=x: `-oProxyCommand=x` is no name of a host");
+        assert_eq!(
+            error.to_string(),
+            "cannot tell how to reach -oProxyCommand=x: `-oProxyCommand=x` is no name of a host"
+        );
         // Nothing is asked of anybody before it is used.
         open("no-such-host-anywhere", &Hosts::default(), None).unwrap();
     }

@@ -9,6 +9,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -49,6 +50,8 @@ struct Inner {
     folder: tempfile::TempDir,
     master: Mutex<Option<Child>>,
     sessions: Semaphore,
+    /// Whether it could be reached once.
+    reached: AtomicBool,
     forwards: Mutex<BTreeMap<String, PathBuf>>,
 }
 
@@ -56,7 +59,8 @@ impl OpenSsh {
     pub(crate) fn new(target: Target, config: Option<PathBuf>) -> Result<Self, HostError> {
         // The path of a socket is short.
         let runtime = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-        let place = runtime.filter(|path| path.is_dir() && path.as_os_str().len() < 50).unwrap_or_else(|| "/tmp".into());
+        let place =
+            runtime.filter(|path| path.is_dir() && path.as_os_str().len() < 50).unwrap_or_else(|| "/tmp".into());
         let folder = tempfile::Builder::new().prefix("orch-ssh-").tempdir_in(&place);
         let folder = folder.map_err(|source| HostError::File { what: "make a folder in", path: place, source })?;
         Ok(OpenSsh {
@@ -68,9 +72,15 @@ impl OpenSsh {
                 folder,
                 master: Mutex::new(None),
                 sessions: Semaphore::new(SESSIONS),
+                reached: AtomicBool::new(false),
                 forwards: Mutex::new(BTreeMap::new()),
             }),
         })
+    }
+
+    /// Connects, unless it is connected.
+    pub(super) async fn reach(&self) -> Result<(), HostError> {
+        self.inner.ready().await.map(drop)
     }
 
     pub(super) fn config_file(&self) -> Option<PathBuf> {
@@ -133,7 +143,8 @@ impl Inner {
         let _ = std::fs::remove_file(self.socket());
         let log = self.folder.path().join("log");
         let cannot = |source| HostError::CannotRun { program: "ssh".to_owned(), source };
-        let mut command = self.ssh(settings, &[CLEAR, &["-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-N", "-T"]].concat());
+        let mut command =
+            self.ssh(settings, &[CLEAR, &["-o", "ControlMaster=yes", "-o", "ControlPersist=no", "-N", "-T"]].concat());
         command.stdout(Stdio::null()).stderr(std::fs::File::create(&log).map_err(cannot)?);
         let mut child = command.spawn().map_err(cannot)?;
         let said = || std::fs::read_to_string(&log).unwrap_or_default();
@@ -148,6 +159,7 @@ impl Inner {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         *master = Some(child);
+        self.reached.store(true, Ordering::Relaxed);
         Ok(settings)
     }
 
@@ -159,10 +171,18 @@ impl Inner {
         let why = if lines.is_empty() { "ssh says nothing".to_owned() } else { lines.join(" / ") };
         if said.contains("Permission denied") {
             let help = "`ssh HOST true` must work without a question; orch asks none".to_owned();
-            return HostError::Refused { host, user: self.settings.get().map_or_else(String::new, |settings| settings.user.clone()), tried: why, help };
+            return HostError::Refused {
+                host,
+                user: self.settings.get().map_or_else(String::new, |settings| settings.user.clone()),
+                tried: why,
+                help,
+            };
         }
         if said.contains("Host key verification failed") || said.contains("host key is known") {
             return HostError::Key { host, fault: Box::new(super::KeyFault::Told { why }) };
+        }
+        if self.reached.load(Ordering::Relaxed) {
+            return HostError::Lost { host, why: format!("it cannot be reached again: {why}") };
         }
         HostError::Unreachable { host, why, help: "`ssh HOST true` shows whether it can be reached at all".to_owned() }
     }
@@ -193,12 +213,12 @@ impl Inner {
         }
         match (frame.take_code(&mut stderr), output.status.code()) {
             (Some(code), _) => Ok(Output { end: End::Code(code), stdout, stderr: stderr.into() }),
-            (None, Some(code)) if code != OWN_FAILURE && !out.began() => {
-                Err(frame::no_shell(&self.name, &out, &err))
-            }
+            (None, Some(code)) if code != OWN_FAILURE && !out.began() => Err(frame::no_shell(&self.name, &out, &err)),
             _ => {
-                let said = if err.began() { String::from_utf8_lossy(&stderr) } else { String::from_utf8_lossy(err.instead()) };
-                let last = said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("ssh ended and did not say why");
+                let said =
+                    if err.began() { String::from_utf8_lossy(&stderr) } else { String::from_utf8_lossy(err.instead()) };
+                let last =
+                    said.lines().rfind(|line| !line.trim().is_empty()).unwrap_or("ssh ended and did not say why");
                 Err(lost(&self.name, &last.trim()))
             }
         }
@@ -257,7 +277,9 @@ impl Host for OpenSsh {
         let mut block = vec![0; 4096];
         match tokio::time::timeout(REFUSED_WITHIN, stream.read(&mut block)).await {
             Err(_) => Ok(Box::new(stream)),
-            Ok(Ok(0)) => Err(failed(io::Error::new(io::ErrorKind::ConnectionRefused, "nothing takes the connection there"))),
+            Ok(Ok(0)) => {
+                Err(failed(io::Error::new(io::ErrorKind::ConnectionRefused, "nothing takes the connection there")))
+            }
             Ok(Ok(count)) => {
                 block.truncate(count);
                 Ok(Box::new(Begun::new(block.into(), stream)))

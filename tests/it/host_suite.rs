@@ -181,7 +181,9 @@ async fn both_kinds_of_address_connect(host: &AnyHost) {
     asks(host, &Address::Tcp("127.0.0.1".into(), port)).await;
     asks(host, &Address::Tcp("127.0.0.1".into(), port)).await;
     let closed = crate::support::free_port();
-    let Err(error) = host.connect(&Address::Tcp("127.0.0.1".into(), closed)).await else { panic!("nothing listens there") };
+    let Err(error) = host.connect(&Address::Tcp("127.0.0.1".into(), closed)).await else {
+        panic!("nothing listens there")
+    };
     assert!(matches!(error, HostError::CannotConnect { .. }), "{error}");
     assert!(run(host, &["true"]).await.ok(), "the connection to the host lives on");
 }

@@ -29,7 +29,10 @@ pub(super) async fn log_in(handle: &mut Handle<Checker>, to: &Settings) -> Resul
     let help = if tried.contains(PASSPHRASE) {
         format!("`ssh-add FILE` gives the key to an agent, or {PASSPHRASE} has its passphrase")
     } else {
-        format!("`ssh {} true` must work without a question: orch logs in with keys, agents and certificates only", to.name)
+        format!(
+            "`ssh {} true` must work without a question: orch logs in with keys, agents and certificates only",
+            to.name
+        )
     };
     Err(HostError::Refused { host: to.name.clone(), user: to.user.clone(), tried, help })
 }
@@ -48,11 +51,13 @@ struct KeyFile {
 
 impl Login<'_> {
     async fn go(&mut self) -> bool {
-        let files: Vec<KeyFile> =
-            self.to.identity_files.iter().filter(|path| path.exists() || beside(path, ".pub").exists()).map(|path| KeyFile {
-                public: public_of(path),
-                path: path.clone(),
-            }).collect();
+        let files: Vec<KeyFile> = self
+            .to
+            .identity_files
+            .iter()
+            .filter(|path| path.exists() || beside(path, ".pub").exists())
+            .map(|path| KeyFile { public: public_of(path), path: path.clone() })
+            .collect();
         let certificates = self.certificates(&files);
         let mut asked = Vec::new();
         if self.agent(&files, &certificates, &mut asked).await {
@@ -75,9 +80,10 @@ impl Login<'_> {
         let beside = files.iter().map(|file| beside(&file.path, "-cert.pub")).filter(|path| path.exists());
         let mut all = Vec::new();
         for path in self.to.certificate_files.clone().into_iter().chain(beside) {
-            match std::fs::read_to_string(&path).map_err(|error| error.to_string()).and_then(|text| {
-                Certificate::from_openssh(text.trim()).map_err(|error| error.to_string())
-            }) {
+            match std::fs::read_to_string(&path)
+                .map_err(|error| error.to_string())
+                .and_then(|text| Certificate::from_openssh(text.trim()).map_err(|error| error.to_string()))
+            {
                 Ok(certificate) => all.push(certificate),
                 Err(why) => self.tried.push(format!("the certificate {}: {why}", path.display())),
             }
@@ -136,7 +142,8 @@ impl Login<'_> {
         let user = self.to.user.clone();
         let hash = self.hash(key).await;
         for certificate in certificates.iter().filter(|certificate| certificate.public_key() == key.key_data()) {
-            let result = self.handle.authenticate_certificate_with(user.clone(), certificate.clone(), hash, agent).await;
+            let result =
+                self.handle.authenticate_certificate_with(user.clone(), certificate.clone(), hash, agent).await;
             if self.tell(result.map_err(|error| error.to_string()), &format!("the certificate of {name}")) {
                 return true;
             }
@@ -162,7 +169,9 @@ impl Login<'_> {
             }
         };
         let user = self.to.user.clone();
-        for certificate in certificates.iter().filter(|certificate| certificate.public_key() == key.public_key().key_data()) {
+        for certificate in
+            certificates.iter().filter(|certificate| certificate.public_key() == key.public_key().key_data())
+        {
             let result = self.handle.authenticate_openssh_cert(user.clone(), key.clone(), certificate.clone()).await;
             if self.tell(result.map_err(|error| error.to_string()), &format!("the certificate of {name}")) {
                 return true;
@@ -208,7 +217,8 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
 
 /// The public part of a key file, which needs no passphrase.
 fn public_of(path: &Path) -> Option<PublicKey> {
-    let public = std::fs::read_to_string(beside(path, ".pub")).ok().and_then(|text| PublicKey::from_openssh(text.trim()).ok());
+    let public =
+        std::fs::read_to_string(beside(path, ".pub")).ok().and_then(|text| PublicKey::from_openssh(text.trim()).ok());
     let whole = || std::fs::read_to_string(path).ok().and_then(|text| PrivateKey::from_openssh(text).ok());
     public.or_else(|| whole().map(|key| key.public_key().clone()))
 }

@@ -57,7 +57,14 @@ impl Started {
     pub(super) async fn finish(self, frame: &Frame, words: &Words, stdin: Bytes) -> Result<Output, HostError> {
         let Started { read, write, connection, place } = self;
         let (tell, mut told) = oneshot::channel();
-        let all = All { out: frame.reader(), err: frame.reader(), stdout: Vec::new(), stderr: Vec::new(), end: None, refused: false };
+        let all = All {
+            out: frame.reader(),
+            err: frame.reader(),
+            stdout: Vec::new(),
+            stderr: Vec::new(),
+            end: None,
+            refused: false,
+        };
         // A channel that nobody reads holds up all the others of its connection, so a task reads whatever happens.
         tokio::spawn(drain(read, all, tell, connection.clone(), place));
         let feed = async {
@@ -74,7 +81,10 @@ impl Started {
         };
         let Ok(all) = all else { return Err(connection.lost(&"the runtime ends")) };
         if all.refused {
-            return Err(HostError::NoShell { host: connection.host.clone(), said: "its SSH server runs no commands".into() });
+            return Err(HostError::NoShell {
+                host: connection.host.clone(),
+                said: "its SSH server runs no commands".into(),
+            });
         }
         if all.out.number() == Some(0) {
             return Err(frame::not_there(words));

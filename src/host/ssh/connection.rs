@@ -35,12 +35,7 @@ impl std::fmt::Debug for Connection {
 }
 
 impl Connection {
-    pub(super) fn new(
-        host: String,
-        handle: Handle<Checker>,
-        ending: Ending,
-        through: Option<Arc<Connection>>,
-    ) -> Self {
+    pub(super) fn new(host: String, handle: Handle<Checker>, ending: Ending, through: Option<Arc<Connection>>) -> Self {
         Connection { host, handle, ending, sessions: Arc::new(Semaphore::new(SESSIONS)), _through: through }
     }
 

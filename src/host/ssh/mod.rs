@@ -17,6 +17,7 @@ mod way;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use config::{Settings, Target, settings};
@@ -41,12 +42,22 @@ struct Inner {
     config: Option<PathBuf>,
     settings: OnceCell<Settings>,
     pool: Pool,
+    /// Whether it could be reached once.
+    reached: AtomicBool,
 }
 
 impl Ssh {
     /// The host that `target` means, with `config` in place of the person's own configuration. Nothing is connected yet.
     pub(crate) fn new(target: Target, config: Option<PathBuf>) -> Self {
-        Ssh { inner: Arc::new(Inner { target, config, settings: OnceCell::new(), pool: Pool::default() }) }
+        Ssh {
+            inner: Arc::new(Inner {
+                target,
+                config,
+                settings: OnceCell::new(),
+                pool: Pool::default(),
+                reached: AtomicBool::new(false),
+            }),
+        }
     }
 
     /// What of the configuration is not followed, once it was read.
@@ -58,13 +69,30 @@ impl Ssh {
         self.inner.config.clone()
     }
 
+    /// Connects, unless it is connected.
+    pub(super) async fn reach(&self) -> Result<(), HostError> {
+        self.inner.pool.any(|| self.connect_to_host()).await.map(drop)
+    }
+
     async fn settings(&self) -> Result<&Settings, HostError> {
         let inner = &*self.inner;
         inner.settings.get_or_try_init(|| settings(&inner.target, inner.config.as_deref())).await
     }
 
     async fn connect_to_host(&self) -> Result<Connection, HostError> {
-        way::connect(self.settings().await?, self.inner.config.as_deref()).await
+        let inner = &*self.inner;
+        let connection = way::connect(self.settings().await?, inner.config.as_deref()).await;
+        match connection {
+            Ok(connection) => {
+                inner.reached.store(true, Ordering::Relaxed);
+                Ok(connection)
+            }
+            // It was there: the line is at fault, and may come back.
+            Err(HostError::Unreachable { host, why, .. }) if inner.reached.load(Ordering::Relaxed) => {
+                Err(HostError::Lost { host, why: format!("it cannot be reached again: {why}") })
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// A channel to a command that has been started.
@@ -90,29 +118,33 @@ impl Host for Ssh {
     }
 
     async fn connect(&self, to: &Address) -> Result<BoxedIo, HostError> {
-        let connection = self.inner.pool.any(|| self.connect_to_host()).await?;
-        let channel = match to {
-            Address::Tcp(host, port) => connection.to_tcp(host, *port).await,
-            Address::Unix(path) => match path.to_str() {
-                Some(path) => connection.to_unix(path).await,
-                None => {
-                    let source = io::Error::new(io::ErrorKind::InvalidInput, "its path is no text");
-                    return Err(HostError::CannotConnect { address: to.to_string(), source });
+        let failed = |source| HostError::CannotConnect { address: to.to_string(), source };
+        let mut again = true;
+        loop {
+            let connection = self.inner.pool.any(|| self.connect_to_host()).await?;
+            let channel = match to {
+                Address::Tcp(host, port) => connection.to_tcp(host, *port).await,
+                Address::Unix(path) => match path.to_str() {
+                    Some(path) => connection.to_unix(path).await,
+                    None => return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "its path is no text"))),
+                },
+            };
+            return match channel {
+                Ok(channel) => Ok(Box::new(Tunnel::new(channel, connection, None))),
+                Err(russh::Error::ChannelOpenFailure(russh::ChannelOpenFailure::ConnectFailed)) => {
+                    Err(failed(io::Error::new(io::ErrorKind::ConnectionRefused, "nothing takes the connection there")))
                 }
-            },
-        };
-        match channel {
-            Ok(channel) => Ok(Box::new(Tunnel::new(channel, connection, None))),
-            Err(russh::Error::ChannelOpenFailure(why)) => {
-                let source = match why {
-                    russh::ChannelOpenFailure::ConnectFailed => {
-                        io::Error::new(io::ErrorKind::ConnectionRefused, "nothing takes the connection there")
-                    }
-                    why => io::Error::other(format!("the SSH server does not connect: {why:?}")),
-                };
-                Err(HostError::CannotConnect { address: to.to_string(), source })
-            }
-            Err(error) => Err(connection.lost(&error)),
+                Err(russh::Error::ChannelOpenFailure(why)) => {
+                    Err(failed(io::Error::other(format!("the SSH server does not connect: {why:?}"))))
+                }
+                // The connection had ended and nobody knew it yet.
+                Err(_) if again => {
+                    again = false;
+                    self.inner.pool.forget(&connection).await;
+                    continue;
+                }
+                Err(error) => Err(connection.lost(&error)),
+            };
         }
     }
 }

@@ -44,6 +44,11 @@ impl Pool {
         Ok(connection)
     }
 
+    /// Leaves a connection aside that turned out to have ended.
+    pub(super) async fn forget(&self, connection: &Arc<Connection>) {
+        self.connections.lock().await.retain(|other| !Arc::ptr_eq(other, connection));
+    }
+
     /// A place for a session, on a new connection when the others are full.
     async fn place<F>(&self, connect: impl Fn() -> F) -> Result<(Arc<Connection>, OwnedSemaphorePermit), HostError>
     where
@@ -104,7 +109,7 @@ impl Pool {
                         return Err(connection.lost(&error));
                     }
                     // It may not know yet that it has ended.
-                    self.connections.lock().await.retain(|other| !Arc::ptr_eq(other, &connection));
+                    self.forget(&connection).await;
                 }
             }
         }

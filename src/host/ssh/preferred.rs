@@ -37,7 +37,9 @@ pub(super) fn preferred(to: &Settings, known: &Known, names: &Names) -> Preferre
     let allowed = &to.algorithms;
     let of = |list: &[String], name: &str| list.is_empty() || list.iter().any(|allowed| allowed == name);
     let known_algorithms = known.algorithms(names);
-    let is_known = |name: &str| known_algorithms.iter().any(|known| known == name || known == "ssh-rsa" && name.starts_with("rsa-"));
+    let is_known = |name: &str| {
+        known_algorithms.iter().any(|known| known == name || known == "ssh-rsa" && name.starts_with("rsa-"))
+    };
     let mut keys = KEYS.to_vec();
     keys.retain(|(_, name)| of(&allowed.host_keys, name));
     // A key that is known and not asked for would look like a changed one.

@@ -55,8 +55,8 @@ async fn hops(to: &Settings, config: Option<&Path>) -> Result<VecDeque<Settings>
 /// Connects to one host, from here or from another.
 async fn dial(to: &Settings, through: Option<Arc<Connection>>, config: Option<&Path>) -> Result<Connection, HostError> {
     let names = Names::new(&to.hostname, to.port, to.key_alias.as_deref());
-    let known = Known::read(&to.known_hosts)
-        .map_err(|(path, source)| HostError::File { what: "read", path, source })?;
+    let known =
+        Known::read(&to.known_hosts).map_err(|(path, source)| HostError::File { what: "read", path, source })?;
     let options = Arc::new(client::Config {
         nodelay: true,
         keepalive_interval: Some(to.alive.0),
@@ -137,11 +137,7 @@ fn no_connection(to: &Settings, error: CheckError, config: Option<&Path>) -> Hos
         }
         CheckError::Russh(russh::Error::NoCommonAlgo { kind, ours, theirs }) => unreachable(
             to,
-            format!(
-                "no common algorithm ({kind:?}): here {}, there {}",
-                ours.join(" "),
-                theirs.join(" ")
-            ),
+            format!("no common algorithm ({kind:?}): here {}, there {}", ours.join(" "), theirs.join(" ")),
         ),
         CheckError::Russh(error) => unreachable(to, format!("the handshake fails: {error}")),
     }

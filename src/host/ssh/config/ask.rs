@@ -32,7 +32,8 @@ pub(super) async fn ask(target: &Target, file: Option<&Path>) -> Result<Option<V
     };
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
-        let mut lines = said.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("Pseudo-terminal"));
+        let mut lines =
+            said.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with("Pseudo-terminal"));
         let line = lines.next().unwrap_or("it says nothing").to_owned();
         return Err(format!("`ssh -G {target}` fails: {line}"));
     }

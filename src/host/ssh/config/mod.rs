@@ -96,7 +96,8 @@ fn read(target: &Target, said: &[(String, String)], home: &Path) -> Result<Setti
     tokens.set('j', one("proxyjump").unwrap_or_default());
 
     // Names that `ssh` tries by itself carry no tokens, so one that cannot be read was written by somebody.
-    let paths = |key| all(key).filter(|value| *value != "none").map(|value| tokens.path(value)).collect::<Result<Vec<_>, _>>();
+    let paths =
+        |key| all(key).filter(|value| *value != "none").map(|value| tokens.path(value)).collect::<Result<Vec<_>, _>>();
     let mut identity_files = paths("identityfile")?;
     if all("identityfile").next().is_none() {
         identity_files = ["id_rsa", "id_ecdsa", "id_ed25519"].map(|name| home.join(".ssh").join(name)).to_vec();
@@ -135,8 +136,10 @@ fn read(target: &Target, said: &[(String, String)], home: &Path) -> Result<Setti
         connect_timeout: seconds(one("connecttimeout"))?.unwrap_or(CONNECT_TIMEOUT),
         alive: (
             seconds(one("serveraliveinterval"))?.unwrap_or(ALIVE.0),
-            one("serveralivecountmax").filter(|_| one("serveraliveinterval").is_some_and(|value| value != "0"))
-                .and_then(|count| count.parse().ok()).unwrap_or(ALIVE.1),
+            one("serveralivecountmax")
+                .filter(|_| one("serveraliveinterval").is_some_and(|value| value != "0"))
+                .and_then(|count| count.parse().ok())
+                .unwrap_or(ALIVE.1),
         ),
         algorithms: Algorithms {
             ciphers: list("ciphers"),

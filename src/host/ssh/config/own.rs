@@ -167,7 +167,10 @@ mod tests {
         let config = home.path().join("c");
         std::fs::write(&config, "Host a\n  Port 3\nMatch exec true\n  Port 4\n").unwrap();
         let error = read(&Target::read("a").unwrap(), Some(&config), home.path()).unwrap_err();
-        assert!(error.ends_with("c:3: `Match` can only be read by `ssh` itself, which is not installed here"), "{error}");
+        assert!(
+            error.ends_with("c:3: `Match` can only be read by `ssh` itself, which is not installed here"),
+            "{error}"
+        );
         assert!(read(&Target::read("a").unwrap(), Some(&home.path().join("none")), home.path()).is_err());
     }
 }

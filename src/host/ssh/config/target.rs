@@ -77,17 +77,24 @@ mod tests {
         };
         let some = |text: &str| Some(text.to_owned());
         assert_eq!(parts("big8"), (None, "big8".into(), None, "big8".into()));
-        assert_eq!(parts("root@10.0.0.1:2222"), (some("root"), "10.0.0.1".into(), Some(2222), "root@10.0.0.1:2222".into()));
+        assert_eq!(
+            parts("root@10.0.0.1:2222"),
+            (some("root"), "10.0.0.1".into(), Some(2222), "root@10.0.0.1:2222".into())
+        );
         assert_eq!(parts("ssh://a@b:22/"), (some("a"), "b".into(), Some(22), "a@b:22".into()));
         assert_eq!(parts("fe80::1"), (None, "fe80::1".into(), None, "fe80::1".into()));
         assert_eq!(parts("u@[fe80::1]:9"), (some("u"), "fe80::1".into(), Some(9), "u@[fe80::1]:9".into()));
         // A user may be an address of mail.
-        assert_eq!(parts("me@corp.example@gw"), (some("me@corp.example"), "gw".into(), None, "me@corp.example@gw".into()));
+        assert_eq!(
+            parts("me@corp.example@gw"),
+            (some("me@corp.example"), "gw".into(), None, "me@corp.example@gw".into())
+        );
     }
 
     #[test]
     fn what_would_be_an_option_or_a_line_for_a_shell_is_refused() {
-        for written in ["", "-oProxyCommand=x", "a@-b", "-l@b", "a b", "a;b", "a:0", "a:70000", "$(x)", "[::1]22", "a@"] {
+        for written in ["", "-oProxyCommand=x", "a@-b", "-l@b", "a b", "a;b", "a:0", "a:70000", "$(x)", "[::1]22", "a@"]
+        {
             assert!(Target::read(written).is_err(), "{written}");
         }
     }

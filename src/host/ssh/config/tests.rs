@@ -1,8 +1,11 @@
 use super::*;
 
 fn settings_of(name: &str, said: &str) -> Result<Settings, String> {
-    let said: Vec<(String, String)> =
-        said.lines().filter_map(|line| line.trim().split_once(' ')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
+    let said: Vec<(String, String)> = said
+        .lines()
+        .filter_map(|line| line.trim().split_once(' '))
+        .map(|(k, v)| (k.to_owned(), v.to_owned()))
+        .collect();
     read(&Target::read(name).unwrap(), &said, Path::new("/home/me"))
 }
 
@@ -31,7 +34,8 @@ fn what_ssh_says_is_taken_with_its_tokens() {
 
 #[test]
 fn nothing_said_is_what_ssh_does_by_itself() {
-    let settings = settings_of("ada@10.0.0.1:99", "serveraliveinterval 0\nserveralivecountmax 3\nconnecttimeout none").unwrap();
+    let settings =
+        settings_of("ada@10.0.0.1:99", "serveraliveinterval 0\nserveralivecountmax 3\nconnecttimeout none").unwrap();
     assert_eq!((settings.hostname.as_str(), settings.user.as_str(), settings.port), ("10.0.0.1", "ada", 99));
     assert_eq!((settings.connect_timeout, settings.alive), (CONNECT_TIMEOUT, ALIVE));
     assert_eq!(settings.identity_files.len(), 3);
@@ -54,7 +58,11 @@ fn a_proxy_command_gets_its_tokens_and_a_jump_goes_before_it() {
 async fn the_systems_ssh_is_asked_where_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("config");
-    std::fs::write(&file, "Host box\n  HostName 127.0.0.1\n  Port 2201\nMatch user nobody host 127.0.0.1\n  Port 2202\n").unwrap();
+    std::fs::write(
+        &file,
+        "Host box\n  HostName 127.0.0.1\n  Port 2201\nMatch user nobody host 127.0.0.1\n  Port 2202\n",
+    )
+    .unwrap();
     let Ok(Some(_)) = ask::ask(&Target::read("box").unwrap(), Some(&file)).await else { return };
     let port = async |name: &str| settings(&Target::read(name).unwrap(), Some(&file)).await.unwrap().port;
     assert_eq!(port("box").await, 2201);

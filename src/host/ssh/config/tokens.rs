@@ -71,7 +71,8 @@ fn variables(text: &str) -> Result<String, String> {
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("${") {
         let (name, behind) = after.split_once('}').ok_or_else(|| format!("`{text}` has `${{` without `}}`"))?;
-        let value = std::env::var(name).map_err(|_| format!("`{text}` needs {name}, which is not in the environment"))?;
+        let value =
+            std::env::var(name).map_err(|_| format!("`{text}` needs {name}, which is not in the environment"))?;
         whole.push_str(before);
         whole.push_str(&value);
         rest = behind;

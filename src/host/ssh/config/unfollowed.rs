@@ -42,11 +42,18 @@ mod tests {
     #[test]
     fn only_what_changes_something_is_told() {
         let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        let said = [pair("gssapiauthentication", "yes"), pair("compression", "no"), pair("tunnel", "false"), pair("port", "22")];
+        let said = [
+            pair("gssapiauthentication", "yes"),
+            pair("compression", "no"),
+            pair("tunnel", "false"),
+            pair("port", "22"),
+        ];
         assert_eq!(
             warnings(&said, "gpu-3"),
-            ["ssh's configuration of gpu-3 says `gssapiauthentication yes`, which orch does not follow: Kerberos is not tried \
-              (`transport: openssh` does)"]
+            [
+                "ssh's configuration of gpu-3 says `gssapiauthentication yes`, which orch does not follow: Kerberos is not tried \
+              (`transport: openssh` does)"
+            ]
         );
     }
 }

@@ -81,10 +81,12 @@ impl KeyFault {
                 quote(&place.file.to_string_lossy())
             ),
             KeyFault::Revoked { .. } => {
-                "ask whoever runs the host for its new key; as long as it shows this one, nobody knows who answers".to_owned()
+                "ask whoever runs the host for its new key; as long as it shows this one, nobody knows who answers"
+                    .to_owned()
             }
             KeyFault::Certificate { .. } => {
-                "ask whoever runs the host for a certificate that is valid; `ssh-keygen -L -f FILE` shows what one says".to_owned()
+                "ask whoever runs the host for a certificate that is valid; `ssh-keygen -L -f FILE` shows what one says"
+                    .to_owned()
             }
             KeyFault::Told { .. } => "`ssh HOST true` shows the key, and asks whether it is the right one".to_owned(),
         }

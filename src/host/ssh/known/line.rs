@@ -122,7 +122,9 @@ mod tests {
         assert!(line.names("gpu-3") && line.names("10.0.0.3") && !line.names("gpu-4") && line.key == key);
         assert_eq!(Line::read(&format!("@revoked * {written}")).unwrap().marker, Marker::Revoked);
         assert_eq!(Line::read(&format!("@cert-authority *.x {written}")).unwrap().marker, Marker::Authority);
-        for nonsense in ["", "# x", "a", "a ssh-ed25519", "a ssh-ed25519 %%%", "a 1024 35 1234", &format!("@other a {written}")] {
+        for nonsense in
+            ["", "# x", "a", "a ssh-ed25519", "a ssh-ed25519 %%%", "a 1024 35 1234", &format!("@other a {written}")]
+        {
             assert_eq!(Line::read(nonsense), None, "{nonsense}");
         }
         let other = written.replace("ssh-ed25519", "ssh-rsa");
@@ -141,11 +143,9 @@ mod tests {
 
     #[test]
     fn a_fingerprint_is_that_of_ssh_keygen() {
-        let key = Line::read(
-            "h ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl",
-        )
-        .unwrap()
-        .key;
+        let key = Line::read("h ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOMqqnkVzrm0SdG6UOoqKLsabgH5C9okWi0dh2l9GKJl")
+            .unwrap()
+            .key;
         assert_eq!(key.fingerprint(), "SHA256:+DiY3wvvV6TuJJhbpZisF/zLDA0zPMSvHdkr4UvCOqU");
     }
 }

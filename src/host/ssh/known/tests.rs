@@ -1,7 +1,7 @@
 use std::path::PathBuf;
 
 use super::line::{HostKey, Line, Marker};
-use super::{Known, KeyFault, Names, Place};
+use super::{KeyFault, Known, Names, Place};
 
 /// A key of the right shape, which nobody has.
 fn key(algorithm: &str, byte: u8) -> HostKey {
@@ -66,7 +66,9 @@ fn another_key_is_a_changed_one_with_its_place_also_of_another_algorithm() {
     let place = Place { file: folder.path().join("known1"), line: 2 };
     for shown in [&ed, &key("ssh-rsa", 3)] {
         let fault = known.check(&names, shown).unwrap_err();
-        assert!(matches!(&fault, KeyFault::Changed { place: at, known, .. } if *at == place && *known == rsa.fingerprint()));
+        assert!(
+            matches!(&fault, KeyFault::Changed { place: at, known, .. } if *at == place && *known == rsa.fingerprint())
+        );
         assert!(fault.to_string().starts_with("IT HAS CHANGED: "), "{fault}");
     }
     assert_eq!(known.algorithms(&names), ["ssh-rsa"]);
