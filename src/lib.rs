@@ -21,6 +21,7 @@ pub mod measure;
 pub mod preflight;
 pub mod profile;
 pub mod record;
+pub mod remote;
 pub mod render;
 pub mod report;
 pub mod run;

@@ -113,6 +113,14 @@ pub(super) fn side(profile: &str, set: &[String]) -> Result<Loaded, Failure> {
     Ok(loaded)
 }
 
+/// The same, where its starts may be on another host.
+pub(super) fn side_anywhere(profile: &str, set: &[String]) -> Result<Loaded, Failure> {
+    let alone: Vec<String> = set.iter().cloned().chain(ALONE.map(str::to_owned)).collect();
+    let loaded = run::load(profile, &alone)?;
+    planned::far_check(&loaded, &planned::definition(&loaded.profile)?)?;
+    Ok(loaded)
+}
+
 /// What was typed of the two sides.
 struct Sides<'a> {
     a: &'a str,

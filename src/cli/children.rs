@@ -61,6 +61,7 @@ impl<'a> Children<'a> {
             let mut child = Command::new(&self.orch)
                 .arg("--results")
                 .arg(&self.global.results)
+                .args(elsewhere(self.global))
                 .args(words)
                 .stdin(Stdio::null())
                 .stdout(Stdio::piped())
@@ -90,6 +91,14 @@ impl<'a> Children<'a> {
         });
         ran.map_err(|error| Failure::new(Exit::Own, miette::miette!("cannot start {}: {error}", self.orch.display())))
     }
+}
+
+/// Where a run's host is looked up and how it is reached, as it was said to this process. Which host it is stands in the
+/// run's profile.
+fn elsewhere(global: &Global) -> Vec<std::ffi::OsString> {
+    let files = [("--hosts", &global.hosts), ("--ssh-config", &global.ssh_config), ("--runner", &global.runner)];
+    let given = files.into_iter().filter_map(|(flag, file)| Some((flag, file.as_ref()?)));
+    given.flat_map(|(flag, file)| [flag.into(), file.as_os_str().to_owned()]).collect()
 }
 
 fn signal(child: &AtomicI32, which: Signal) {

@@ -1,7 +1,5 @@
 //! `orch completions SHELL`: the completion script of a shell, on standard output.
 
-use clap::CommandFactory;
-
 use super::{Exit, Outcome, out};
 
 /// Prints a completion script.
@@ -16,7 +14,7 @@ pub(crate) struct CompletionsArgs {
 pub(crate) fn run(args: CompletionsArgs) -> Outcome {
     let CompletionsArgs { shell } = args;
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut super::Cli::command(), "orch", &mut script);
+    clap_complete::generate(shell, &mut super::command(), "orch", &mut script);
     out::text(String::from_utf8_lossy(&script));
     Ok(Exit::Done)
 }

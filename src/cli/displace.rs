@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Exit, Failure};
+use super::{Exit, Failure, Global};
 use crate::deploy::{Hosts, LOCAL, Production};
 use crate::profile::Profile;
 use crate::record::model::AskedDisplace;
@@ -17,12 +17,22 @@ pub(crate) struct DisplaceArgs {
     /// The same, also when production is in use or nobody can tell
     #[arg(long)]
     force_displace: bool,
-    /// The file that names hosts [default: hosts.yaml in the profile folders]
-    #[arg(long, value_name = "FILE")]
+    /// `--hosts`, which every verb takes.
+    #[arg(skip)]
     hosts: Option<PathBuf>,
 }
 
 impl DisplaceArgs {
+    /// With the file of hosts that was given to the verb.
+    pub(crate) fn with(self, global: &Global) -> Self {
+        DisplaceArgs { hosts: global.hosts.clone(), ..self }
+    }
+
+    /// Whether production makes room also when it is in use.
+    pub(crate) fn forced(&self) -> bool {
+        self.force_displace
+    }
+
     /// The production that makes room; `None` without the flag.
     pub(crate) fn production(&self, profile: &Profile, folders: &[PathBuf]) -> Result<Option<Production>, Failure> {
         let wrong = |error| Failure::new(Exit::Usage, error);

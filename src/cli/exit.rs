@@ -55,6 +55,26 @@ impl Exit {
     }
 }
 
+impl Exit {
+    /// The one with this number: how an orch elsewhere ended.
+    pub fn of_code(code: i32) -> Option<Exit> {
+        let all = [
+            Exit::Done,
+            Exit::Own,
+            Exit::Usage,
+            Exit::NotLaunched,
+            Exit::NeverReady,
+            Exit::NoMeasurement,
+            Exit::Regressed,
+            Exit::Strict,
+            Exit::Differs,
+            Exit::Interrupted,
+            Exit::Terminated,
+        ];
+        all.into_iter().find(|exit| *exit as i32 == code)
+    }
+}
+
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
         ExitCode::from(exit as u8)

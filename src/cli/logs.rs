@@ -4,9 +4,13 @@ use std::io::{IsTerminal, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use super::far::{self, There};
+use super::far_run;
 use super::locate::{self, Located};
 use super::{Exit, Failure, Global, Outcome, out};
+use crate::host::Follow;
 use crate::launch::{self, WorkFolder};
+use crate::remote::{Line, RemoteError};
 
 /// Prints what the server of a run printed
 ///
@@ -33,8 +37,18 @@ const AROUND: u64 = 10;
 /// Between two looks for more.
 const LOOK: Duration = Duration::from_millis(150);
 
+impl LogsArgs {
+    /// Whether it goes on with what is added.
+    pub(crate) fn follows(&self) -> bool {
+        self.follow
+    }
+}
+
 pub(crate) fn run(args: LogsArgs, global: &Global) -> Outcome {
     let LogsArgs { id, follow, at } = args;
+    if let Some(host) = far::asked(global).filter(|_| follow) {
+        return far_log(host, &id, global);
+    }
     let work = WorkFolder::find().map_err(|error| Failure::new(Exit::Own, error))?;
     let Located { store, id: run } = locate::run(&id, &work, global)?;
     let path = store.run_path(&run).join("server.log");
@@ -53,6 +67,39 @@ pub(crate) fn run(args: LogsArgs, global: &Global) -> Outcome {
         }
     }
     Ok(Exit::Done)
+}
+
+/// Prints the log of a run on another host, and what is added, until the run has ended.
+fn far_log(host: &str, id: &str, global: &Global) -> Outcome {
+    let there = There::of(host, global)?;
+    let runtime = crate::host::runtime::on_this_thread().map_err(Failure::start)?;
+    runtime.block_on(async {
+        let mut line = Line::open(there.door.clone()).await.map_err(far::failure)?;
+        let mut look = far_run::look_at(&there, &line.host(), id).await?;
+        let Some(run) = look.run.clone() else { return Ok(Exit::Done) };
+        let mut follow = Follow::new(line.host(), run.folder.join("server.log"), 0);
+        loop {
+            // Before the reading: what is printed in between is read yet.
+            let goes_on = look.running;
+            let read = follow.more(|block| out::text(shown(&String::from_utf8_lossy(block)))).await;
+            let looked = match read.map_err(RemoteError::from) {
+                Ok(_) if !goes_on => return Ok(Exit::Done),
+                Ok(_) => {
+                    tokio::time::sleep(LOOK * 4).await;
+                    far_run::look_again(&there, &line.host(), &run.id).await
+                }
+                Err(error) => Err(error),
+            };
+            match looked {
+                Ok(now) => look = now,
+                Err(error) if error.is_lost() => {
+                    line.again(&error, &mut far::tell).await.map_err(far::failure)?;
+                    follow = Follow::new(line.host(), run.folder.join("server.log"), follow.offset());
+                }
+                Err(error) => return Err(far::failure(error)),
+            }
+        }
+    })
 }
 
 /// Whether a server of the run may still print something.

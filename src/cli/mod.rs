@@ -7,6 +7,7 @@ mod ablate;
 mod attach;
 mod baseline;
 mod bench;
+mod beside;
 mod bisect;
 mod bundle;
 mod check;
@@ -15,10 +16,14 @@ mod compare;
 mod completions;
 mod diagnose;
 mod displace;
+mod doctor;
 mod down;
 mod drift;
+mod elsewhere;
 mod exit;
 mod export;
+mod far;
+mod far_run;
 mod fetch;
 mod follow;
 mod history;
@@ -32,6 +37,7 @@ mod out;
 mod planned;
 mod prepared;
 mod ps;
+mod pull;
 mod quick;
 mod records;
 mod render;
@@ -46,6 +52,7 @@ mod secrets;
 mod selftest;
 mod server_pages;
 mod show;
+mod shown;
 mod signals;
 mod sim;
 mod sources;
@@ -57,13 +64,15 @@ mod trial;
 mod tune;
 mod up;
 mod upgrade;
+mod viewer;
 mod watch;
+mod wishes;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::LazyLock;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 pub use exit::{Exit, Failure, Outcome};
 
@@ -74,6 +83,7 @@ pub use exit::{Exit, Failure, Outcome};
   orch render smollm2                 the command that would be run
   orch baseline set                   the newest run is what later ones are compared with
   orch ps                             what of ours runs here
+  orch run smollm2 -H ct129           the same on another host: it goes on there whatever becomes of this machine
 
 With ORCH_STORE=postgres://USER@HOST/DATABASE records and baselines are shared with a team (docs/team.md).
 `orch VERB --help` shows more of each")]
@@ -102,6 +112,48 @@ pub(crate) struct Global {
     /// Says more of what is done
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+    /// Does it on this host of hosts.yaml instead of this machine, which is `local`
+    #[arg(short = 'H', id = "on_host", global = true, value_name = "HOST", help_heading = ELSEWHERE)]
+    pub(crate) on: Option<String>,
+    /// The file that names hosts [default: hosts.yaml in the profile folders]
+    #[arg(long, global = true, value_name = "FILE", help_heading = ELSEWHERE)]
+    pub(crate) hosts: Option<PathBuf>,
+    /// The configuration of SSH [default: ~/.ssh/config]
+    #[arg(long, global = true, value_name = "FILE", help_heading = ELSEWHERE)]
+    pub(crate) ssh_config: Option<PathBuf>,
+    /// The build of orch that is put on the host, for one that this build does not run on
+    #[arg(long, global = true, value_name = "FILE", help_heading = ELSEWHERE)]
+    pub(crate) runner: Option<PathBuf>,
+}
+
+/// The options that say where.
+const ELSEWHERE: &str = "Another host";
+/// Verbs that look at no host, or at this one alone: `-H` is refused, and not offered.
+const HERE_ONLY: [&str; 6] = ["check", "render", "import", "schema", "completions", "sim"];
+
+/// What is typed. `-H` is `--host` too, but for the verbs that have a `--host` of their own.
+fn command() -> clap::Command {
+    let command = Cli::command();
+    let elsewhere = |arg: &&clap::Arg| arg.get_help_heading() == Some(ELSEWHERE);
+    let all: Vec<clap::Arg> = command.get_arguments().filter(elsewhere).cloned().collect();
+    let long = |arg: clap::Arg| if arg.get_id() == ON_HOST { arg.long("host") } else { arg };
+    let verbs: Vec<(String, bool)> =
+        command.get_subcommands().map(|verb| (verb.get_name().to_owned(), has_own_host(verb))).collect();
+    let command = command.mut_arg(ON_HOST, long);
+    verbs.into_iter().fold(command, |command, (name, own)| {
+        let hidden = HERE_ONLY.contains(&name.as_str());
+        let of_verb = all.iter().cloned().map(|arg| if own { arg } else { long(arg) }.hide(hidden));
+        let of_verb: Vec<clap::Arg> = of_verb.collect();
+        command.mut_subcommand(name, |verb| verb.args(of_verb))
+    })
+}
+
+/// The option that names the host.
+const ON_HOST: &str = "on_host";
+
+/// Whether a verb has a `--host` that means something else.
+fn has_own_host(verb: &clap::Command) -> bool {
+    verb.get_arguments().any(|arg| arg.get_long() == Some("host")) || verb.get_subcommands().any(has_own_host)
 }
 
 #[derive(Debug, Subcommand)]
@@ -130,9 +182,11 @@ enum Verb {
     Ps(ps::PsArgs),
     Logs(logs::LogsArgs),
     Diagnose(diagnose::DiagnoseArgs),
+    Doctor(doctor::DoctorArgs),
     Watch(watch::WatchArgs),
     Bundle(bundle::BundleArgs),
     Attach(attach::AttachArgs),
+    Pull(pull::PullArgs),
     Stop(stop::StopArgs),
     Sim(sim::SimArgs),
     Selftest(selftest::SelftestArgs),
@@ -143,6 +197,8 @@ enum Verb {
     Completions(completions::CompletionsArgs),
     #[command(hide = true)]
     Supervise(supervise::SuperviseArgs),
+    #[command(hide = true)]
+    Beside(beside::BesideArgs),
 }
 
 /// Runs the program.
@@ -151,16 +207,32 @@ pub fn main() -> ExitCode {
     if let Some(code) = crate::sim::processes::as_worker() {
         return ExitCode::from(code);
     }
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let typed = command().try_get_matches().and_then(|matches| {
+        let verb = matches.subcommand_name().unwrap_or_default().to_owned();
+        Ok((Cli::from_arg_matches(&matches)?, verb))
+    });
+    let (cli, verb) = match typed {
+        Ok(typed) => typed,
         Err(error) => {
             // clap knows itself whether this is help (0, standard output) or a mistake (2, standard error).
             let _ = error.print();
             return ExitCode::from(if error.use_stderr() { Exit::Usage as u8 } else { Exit::Done as u8 });
         }
     };
+    let outcome = elsewhere::run(&cli, &verb).unwrap_or_else(|| here(cli));
+    match outcome {
+        Ok(exit) => out::exit(exit).into(),
+        Err(failure) => {
+            out::complain(&failure.report);
+            failure.exit.into()
+        }
+    }
+}
+
+/// Does a verb that is not simply done on another host.
+fn here(cli: Cli) -> Outcome {
     let global = &cli.global;
-    let outcome = match cli.verb {
+    match cli.verb {
         Verb::Run(args) => run::run(args, global),
         Verb::Bench(args) => bench::run(*args, global),
         Verb::Check(args) => check::run(args, global),
@@ -185,9 +257,11 @@ pub fn main() -> ExitCode {
         Verb::Ps(args) => ps::run(args, global),
         Verb::Logs(args) => logs::run(args, global),
         Verb::Diagnose(args) => diagnose::run(args, global),
+        Verb::Doctor(args) => doctor::run(args, global),
         Verb::Watch(args) => watch::run(args, global),
         Verb::Bundle(args) => bundle::run(args, global),
         Verb::Attach(args) => attach::run(args, global),
+        Verb::Pull(args) => pull::run(args, global),
         Verb::Stop(args) => stop::run(args, global),
         Verb::Sim(args) => sim::run(args, global),
         Verb::Selftest(args) => selftest::run(args, global),
@@ -197,12 +271,6 @@ pub fn main() -> ExitCode {
         Verb::Schema(args) => schema::run(args, global),
         Verb::Completions(args) => completions::run(args),
         Verb::Supervise(args) => supervise::run(args, global),
-    };
-    match outcome {
-        Ok(exit) => out::exit(exit).into(),
-        Err(failure) => {
-            out::complain(&failure.report);
-            failure.exit.into()
-        }
+        Verb::Beside(args) => beside::run(args, global),
     }
 }

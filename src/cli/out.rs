@@ -23,6 +23,12 @@ pub(crate) fn text(text: impl std::fmt::Display) {
     told(write!(out, "{text}").and_then(|()| out.flush()));
 }
 
+/// Writes bytes as they are to standard output.
+pub(crate) fn bytes(bytes: &[u8]) {
+    let mut out = std::io::stdout().lock();
+    told(out.write_all(bytes).and_then(|()| out.flush()));
+}
+
 /// Writes the log of a simulated server as it is, half lines too.
 pub(crate) fn raw(bytes: &[u8]) {
     let mut error = std::io::stderr().lock();

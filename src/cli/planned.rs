@@ -30,6 +30,12 @@ pub(crate) fn run_check(loaded: &Loaded, definition: &Definition) -> Result<(), 
     refuse(loaded, definition, run::not_yet(&loaded.profile))
 }
 
+/// The same for a run on another host, as far as that can be told from here.
+pub(crate) fn far_check(loaded: &Loaded, definition: &Definition) -> Result<(), Failure> {
+    let later = run::not_yet(&loaded.profile).into_iter().filter(|fault| fault.key != "host");
+    refuse(loaded, definition, later.collect())
+}
+
 /// The same for a deployment, which a manager may keep.
 pub(crate) fn up_check(loaded: &Loaded, definition: &Definition) -> Result<(), Failure> {
     let later = run::not_yet(&loaded.profile).into_iter().filter(|fault| fault.key != "launch.via");

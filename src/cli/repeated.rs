@@ -20,6 +20,13 @@ pub(super) fn asked(profile: &Profile) -> bool {
 /// Runs it as often as its profile says.
 pub(super) fn run(profile: &Profile, name: &str, set: &[String], strict: bool, json: bool, global: &Global) -> Outcome {
     let (repeat, suspect) = (profile.repeat, profile.suspect.clone());
+    if let Some(host) = profile.host.as_deref().filter(|_| repeat.runs > 1) {
+        let report = miette::miette!(
+            help = "leave `repeat.runs` at 1; `repeat.starts` makes starts of their own there",
+            "several measurements of one start are not driven from here on `{host}`"
+        );
+        return Err(Failure::new(Exit::Usage, report));
+    }
     let restarts = suspect.as_ref().map_or(0, |suspect| suspect.restarts);
     let arms = vec![
         Arm { name: "own".to_owned(), title: profile.name.clone() },
@@ -28,7 +35,7 @@ pub(super) fn run(profile: &Profile, name: &str, set: &[String], strict: bool, j
     let own = (1..=repeat.starts + restarts).map(|start| Slot { arm: 0, start });
     let slots = own.chain([Slot { arm: 1, start: 1 }]).collect();
     let trial = Trial { kind: Kind::Repeat, arms, slots, runs: repeat.runs };
-    let mut running = Running::begin(trial, &[ab::side(name, set)?.yaml], global)?;
+    let mut running = Running::begin(trial, &[ab::side_anywhere(name, set)?.yaml], global)?;
     let mut failed = Vec::new();
     for slot in 0..repeat.starts as usize {
         failed.extend(measured(&mut running, slot)?);
@@ -56,7 +63,7 @@ pub(super) fn run(profile: &Profile, name: &str, set: &[String], strict: bool, j
         }
     }
     let control = suspect.and_then(|suspect| suspect.control);
-    if found.open && control.is_some() && give_control(&running, &baseline)? {
+    if found.open && control.is_some() && give_control(&running, &baseline, profile.host.as_deref())? {
         out::note("\nstill suspicious: the baseline's own settings are measured on this host now");
         let last = running.trial.slots.len() - 1;
         if running.start(last)? == Start::Measured {
@@ -100,7 +107,7 @@ fn without(judgement: &mut Judgement, failed: &[i32]) {
 }
 
 /// Puts the profile of the baseline's newest run in the control's place. Returns whether there is one.
-fn give_control(running: &Running<'_>, baseline: &Baseline) -> Result<bool, Failure> {
+fn give_control(running: &Running<'_>, baseline: &Baseline, host: Option<&str>) -> Result<bool, Failure> {
     let Some(newest) = baseline.runs.iter().max_by_key(|run| run.started_at) else { return Ok(false) };
     let id: RunId = newest.id.parse().map_err(Failure::own)?;
     let profile = running.store.run_path(&id).join("profile.yaml");
@@ -108,7 +115,9 @@ fn give_control(running: &Running<'_>, baseline: &Baseline) -> Result<bool, Fail
         out::note(format_args!("no control: {} has no profile.yaml", id.short()));
         return Ok(false);
     }
-    let control = ab::side(&profile.to_string_lossy(), &[])?;
+    // Measured beside the others; a record's profile says nothing of where it was.
+    let set: Vec<String> = host.iter().map(|host| format!("host={host}")).collect();
+    let control = ab::side_anywhere(&profile.to_string_lossy(), &set)?;
     std::fs::write(running.folder.profile("control"), control.yaml).map_err(Failure::own)?;
     Ok(true)
 }

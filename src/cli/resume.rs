@@ -60,6 +60,11 @@ pub(crate) fn open<'a>(
     let Located { store, id } = locate::run(text, work, global)?;
     let store = records::of_team(store)?;
     let record = store.record(&id).map_err(failed)?;
+    if let Some(far) = crate::remote::known_runs(work.root()).into_iter().find(|far| far.run == id.as_str()) {
+        let help = format!("orch run --resume {} -H {}", id.short(), far.host);
+        let report = miette::miette!(help = help, "`{}` was made on {}, and goes on there", id.short(), far.host);
+        return Err(Failure::new(Exit::Usage, report));
+    }
     if let Some(writer) = &record.writer {
         let report = miette::miette!(
             help = "`orch run` with its settings begins a run of your own",

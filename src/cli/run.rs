@@ -7,6 +7,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::children;
 use super::displace::DisplaceArgs;
+use super::far;
+use super::far_run;
 use super::follow::Follower;
 use super::prepared::Prepared;
 use super::resume::{self, Added, Begun};
@@ -22,6 +24,7 @@ use crate::profile::{self, Loaded, Profile, Request};
 use crate::record::history::PastStarts;
 use crate::record::model::{Asked, Group, OrchInfo, Record, RunKind};
 use crate::record::{NewRun, RunFolder, Store};
+use crate::remote::beside::JobFolder;
 use crate::render::Warning;
 use crate::report::live::View;
 use crate::report::run as report;
@@ -30,7 +33,8 @@ use crate::run::{self, After, Context, Job, Source};
 /// Starts the server of a profile, waits until it is ready, measures it, stops it, and judges the result
 ///
 /// The record is kept under the results folder, whatever happens. Ctrl-C once stops load and server in order; twice at
-/// once. With `--attach` a server is measured that is up already, and is neither started nor stopped.
+/// once. With `--attach` a server is measured that is up already, and is neither started nor stopped. With `-H` it is done on
+/// another host and watched from here: Ctrl-D leaves it, Ctrl-C asks, and its record is brought here at its end.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   orch run profiles/smollm2.yaml
@@ -43,6 +47,7 @@ use crate::run::{self, After, Context, Job, Source};
   orch run smollm2 --attach http://gpu-3:8000
   orch run qwen-mtp3 --displace               production makes room, and comes back whatever happens
   orch run --resume r0421                     goes on with a run that was interrupted
+  orch run smollm2 -H ct129                   on that host; the laptop may close
 
 Exit codes: 0 ok, improved (and, unless --strict, no baseline or inconclusive); 2 usage or profile; 3 could not launch;
 4 never ready; 5 no valid measurement; 6 regressed; 7 --strict; 130, 143 interrupted")]
@@ -81,6 +86,9 @@ pub(crate) struct RunArgs {
     /// What it is a part of, as JSON; a trial says so of its runs
     #[arg(long, hide = true, value_name = "JSON")]
     group: Option<String>,
+    /// The folder of the job that it is: what it is judged by, and who is told
+    #[arg(long, hide = true, value_name = "DIR")]
+    job: Option<PathBuf>,
     /// The process that this one ends with
     #[arg(long, hide = true, value_name = "PID")]
     with_parent: Option<u32>,
@@ -118,12 +126,29 @@ fn source(attach: Option<&str>) -> Source {
 }
 
 /// How a run is told.
-struct Tell {
-    strict: bool,
-    fail_fast: bool,
-    json: bool,
-    events: bool,
-    verbose: bool,
+pub(super) struct Tell {
+    pub(super) strict: bool,
+    pub(super) fail_fast: bool,
+    pub(super) json: bool,
+    pub(super) events: bool,
+    pub(super) verbose: bool,
+    /// The job that it is, of another orch that watches from elsewhere.
+    pub(super) job: Option<JobFolder>,
+}
+
+impl Tell {
+    /// For whoever only watches.
+    pub(super) fn watching(events: bool, verbose: bool) -> Self {
+        Tell { strict: false, fail_fast: false, json: false, events, verbose, job: None }
+    }
+
+    /// The results folder that the verdict is made from: that of a job stands alone.
+    fn judge(&self, own: &Store) -> Result<Store, Failure> {
+        match &self.job {
+            Some(job) => Store::open(&job.judge()).map_err(records::failure),
+            None => Ok(own.clone()),
+        }
+    }
 }
 
 pub(crate) fn run(args: RunArgs, global: &Global) -> Outcome {
@@ -139,15 +164,37 @@ pub(crate) fn run(args: RunArgs, global: &Global) -> Outcome {
         strict,
         fail_fast,
         group,
+        job,
         with_parent,
         json,
         events,
     } = args;
+    let displace = displace.with(global);
     if let Some(parent) = with_parent {
         children::end_with(parent)?;
     }
-    let tell = Tell { strict, fail_fast, json, events, verbose: global.verbose > 0 };
+    let job = job.map(JobFolder::at);
+    let tell = Tell { strict, fail_fast, json, events, verbose: global.verbose > 0, job };
     let clock = Clock::system();
+    let group = group.map(|text| serde_json::from_str(&text)).transpose();
+    let group: Option<Group> =
+        group.map_err(|error| Failure::new(Exit::Usage, miette::miette!("`--group`: {error}")))?;
+    // On another host without a profile from here: it goes by what is there.
+    if let Some(host) = far::asked(global)
+        && asked.is_none()
+    {
+        let there = far_run::Asked {
+            quick: quickly,
+            against: against.as_deref(),
+            displace: &displace,
+            keep,
+            attach: attach.as_deref(),
+            resume: resumed.as_deref(),
+            fail_fast,
+            group: group.as_ref(),
+        };
+        return far_run::run(host, None, &there, &tell, global);
+    }
     if let Some(text) = resumed {
         let work = own_folder()?;
         let added = Added { keep, against, displace: displace.remembered() };
@@ -159,7 +206,10 @@ pub(crate) fn run(args: RunArgs, global: &Global) -> Outcome {
                 );
                 Err(Failure::new(Exit::Usage, report))
             }
-            resume::Found::Open(begun, asked) => story(*begun, How::of(&asked, displace), &work, &clock, &tell),
+            resume::Found::Open(begun, asked) => {
+                let judge = tell.judge(&begun.store)?;
+                story(Begun { store: judge, ..*begun }, How::of(&asked, displace), &work, &clock, &tell)
+            }
             resume::Found::Complete(record, short) => ending(&record, &short, None, &tell),
         };
     }
@@ -178,25 +228,47 @@ pub(crate) fn run(args: RunArgs, global: &Global) -> Outcome {
         }
     };
     let mut loaded = load(&asked, &set)?;
+    let host = far::of_profile(&loaded.profile, global).map(str::to_owned);
+    let here = global.on.is_some() && host.is_none() && loaded.profile.host.is_some();
+    if here || (host.is_some() && repeated::asked(&loaded.profile)) {
+        // `-H` has the last word; several runs are each told where to be by their profile.
+        set.push(format!("host={}", host.as_deref().unwrap_or("null")));
+        loaded = load(&asked, &set)?;
+    }
+    let whole = loaded.clone();
     if quickly {
         set.extend(quick::sets(&loaded.profile));
         loaded = load(&asked, &set)?;
     }
     // A profile that cannot be run leaves nothing behind, not even a folder.
-    checked(&loaded)?;
+    match host {
+        Some(_) => planned::far_check(&loaded, &planned::definition(&loaded.profile)?)?,
+        None => drop(checked(&loaded)?),
+    }
     if repeated::asked(&loaded.profile) {
         if attach.is_some() || keep || events || fail_fast || displace.asked() || against.is_some() {
             return Err(one_run_only());
         }
         return repeated::run(&loaded.profile, &asked, &set, strict, json, global);
     }
-    let group = group.map(|text| serde_json::from_str(&text)).transpose();
-    let group: Option<Group> =
-        group.map_err(|error| Failure::new(Exit::Usage, miette::miette!("`--group`: {error}")))?;
+    if let Some(host) = host {
+        let there = far_run::Asked {
+            quick: quickly,
+            against: against.as_deref(),
+            displace: &displace,
+            keep,
+            attach: attach.as_deref(),
+            resume: None,
+            fail_fast,
+            group: group.as_ref(),
+        };
+        return far_run::run(&host, Some(&whole), &there, &tell, global);
+    }
     let work = own_folder()?;
     let store = records::store(global)?;
+    let judge = tell.judge(&store)?;
     // By its id: what `latest` means changes with the run that begins here.
-    let against = against.map(|run| store.find(&run)).transpose().map_err(records::failure)?;
+    let against = against.map(|run| judge.find(&run)).transpose().map_err(records::failure)?;
     let asked = Asked { attach, keep, against: against.map(|id| id.to_string()), displace: displace.remembered() };
     let folder = |loaded: &Loaded| {
         let new = new_run(loaded, &asked)?.part_of(group);
@@ -207,7 +279,7 @@ pub(crate) fn run(args: RunArgs, global: &Global) -> Outcome {
         }
         Ok((folder, 0))
     };
-    let begun = Begun::new(loaded, store.clone(), folder)?;
+    let begun = Begun::new(loaded, judge, folder)?;
     story(begun, How::of(&asked, displace), &work, &clock, &tell)
 }
 
@@ -268,6 +340,10 @@ fn story(begun: Begun<'_>, how: How, work: &WorkFolder, clock: &Clock, tell: &Te
     let (folder, from) = folder(&loaded)?;
     // Where its folder is, for whoever asks without saying `--results`. Without it nothing is lost but that.
     let _ = work.remember_run(folder.id().as_str(), folder.path());
+    if let Some(job) = &tell.job {
+        // Who watches would never find it.
+        job.tell_run(folder.id().as_str(), folder.path()).map_err(Failure::own)?;
+    }
     let screen = Screen::new(if tell.json || tell.events { Stream::Err } else { Stream::Out });
     let job = found.job(&loaded, how.source, how.after, &how.displace, tell.fail_fast);
     let view = View::new(screen.width(), found.usual(), tell.verbose);
@@ -319,7 +395,7 @@ async fn go(job: &Job<'_>, cx: &Context<'_>, follower: Follower, screen: &Screen
 }
 
 /// Shows how a run ended. `exit` is what a signal asks for, if one ended it.
-fn ending(record: &Record, short: &str, exit: Option<Exit>, tell: &Tell) -> Outcome {
+pub(super) fn ending(record: &Record, short: &str, exit: Option<Exit>, tell: &Tell) -> Outcome {
     let screen = Screen::new(if tell.json || tell.events { Stream::Err } else { Stream::Out });
     let exit = exit.unwrap_or_else(|| Exit::of(&record.verdict, record.failure.as_ref(), tell.strict));
     for line in report::ending(record, short, exit as u8, screen.width()) {

@@ -99,6 +99,7 @@ enum Which {
 }
 
 pub(crate) fn run(args: UpArgs, global: &Global) -> Outcome {
+    let args = UpArgs { displace: args.displace.clone().with(global), ..args };
     let folders = profile::default_folders();
     let request = Request { profile: &args.profile, set: &args.set, folders: &folders, env: &profile::process_env };
     let loaded = profile::load(&request).map_err(|error| Failure::new(Exit::Usage, error))?;

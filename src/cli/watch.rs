@@ -55,6 +55,13 @@ enum Target {
     Url(String),
 }
 
+impl WatchArgs {
+    /// Whether it says what there is now, and ends.
+    pub(crate) fn ends(&self) -> bool {
+        self.once || self.json
+    }
+}
+
 pub(crate) fn run(args: WatchArgs, global: &Global) -> Outcome {
     let WatchArgs { target, once, json, engine } = args;
     let target = target_of(target)?;

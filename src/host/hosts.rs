@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::Words;
@@ -17,7 +17,7 @@ pub const LOCAL: &str = "local";
 const MAX_BYTES: u64 = 1 << 20;
 
 /// The hosts that a file names.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Hosts {
     path: Option<PathBuf>,
     entries: BTreeMap<String, Entry>,
@@ -184,25 +184,34 @@ pub struct Clocks {
 }
 
 /// The keys of `production`, which `deploy` reads.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ProductionKeys {
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) unit: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) manager: Option<Manager>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) container: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) command: Option<Commands>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) url: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) model: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) idle: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ready: Option<String>,
 }
 
 /// Production that commands start and stop.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Commands {
     pub(crate) start: Vec<String>,
     pub(crate) stop: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) status: Option<Vec<String>>,
 }
 
@@ -235,6 +244,11 @@ impl Hosts {
     /// What is known of a host; nothing for one that the file does not name.
     pub fn entry(&self, host: &str) -> Option<&Entry> {
         self.entries.get(host)
+    }
+
+    /// What the file says of a host's production, in its own keys.
+    pub fn production_keys(&self, host: &str) -> Option<Value> {
+        serde_json::to_value(self.entry(host)?.production.as_ref()?).ok()
     }
 
     /// The names of all hosts, in order.

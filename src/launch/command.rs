@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_millis(10);
 const REST: Duration = Duration::from_secs(5);
 
 /// Runs it without input. One that takes longer than `limit` is killed, and that is the error.
-pub(super) fn output(command: &mut Command, limit: Duration) -> io::Result<Output> {
+pub(crate) fn output(command: &mut Command, limit: Duration) -> io::Result<Output> {
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let (stdout, stderr) = (read(child.stdout.take()), read(child.stderr.take()));
     let deadline = Instant::now() + limit;

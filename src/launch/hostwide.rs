@@ -100,6 +100,21 @@ pub(super) fn holder(lease: &Lease, scope: Option<&str>) -> (String, Option<Time
     }
 }
 
+/// The leases that anybody on this machine holds.
+pub(super) fn all(scope: Option<&str>) -> Vec<Lease> {
+    let table = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let mut found = Vec::new();
+    for (_, text) in names(&table) {
+        let Some(text) = text.strip_prefix("orch/") else { continue };
+        let (text, apart) = text.split_once('@').map_or((text, None), |(text, apart)| (text, Some(apart)));
+        let Ok(lease) = text.parse::<Lease>() else { continue };
+        if apart.unwrap_or_default() == scope_of(&lease, scope) {
+            found.push(lease);
+        }
+    }
+    found
+}
+
 /// The sockets that have the name of a lease, or say who has it.
 pub(super) fn sockets(lease: &Lease, scope: Option<&str>) -> Vec<u64> {
     let table = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();

@@ -338,6 +338,14 @@ fn read_note(path: &Path) -> Option<Note> {
     None
 }
 
+/// Who has it by its file, and since when.
+pub(super) fn noted(work: &WorkFolder, lease: &Lease) -> (String, Option<Timestamp>) {
+    match read_note(&lease.path(work)) {
+        Some(note) => (note.holder, Some(note.since)),
+        None => ("an orch that did not say who it is".to_owned(), None),
+    }
+}
+
 /// Whether anybody holds it. Looks without disturbing: see [`take`].
 pub(crate) fn is_held(work: &WorkFolder, lease: &Lease) -> bool {
     File::open(lease.path(work)).is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))

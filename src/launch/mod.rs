@@ -7,13 +7,14 @@
 //!
 //! A process is ours by its marks and never by its name: see `marks.rs`.
 
-mod command;
+pub(crate) mod command;
 pub mod docker;
 mod dying;
 mod end;
 mod enter;
 mod error;
 pub mod gpu;
+mod holdings;
 mod hostwide;
 mod lease;
 mod leftovers;
@@ -37,6 +38,7 @@ mod work;
 
 pub use enter::enter;
 pub use error::LaunchError;
+pub use holdings::{Holding, holdings, our_processes, port_holder, process_name};
 pub use lease::{AUTO_PORTS, Held, Lease, choose_port, reserve_gpus, reserve_port};
 pub use list::{Listed, State, list};
 pub use port::PortOwner;
@@ -47,4 +49,4 @@ pub use stop::{Stopped, Which, stop};
 pub use supervise::{detach, leave_terminal, spare_from_terminals, supervise};
 pub use take_over::{TakenOver, adopt, attach};
 pub use watched::Watched;
-pub use work::{MEASURE_SCOPE, WorkFolder};
+pub use work::{MEASURE_SCOPE, WORK, WorkFolder};

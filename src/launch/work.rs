@@ -22,14 +22,21 @@ pub struct WorkFolder {
 /// else. For tests whose numbers do not matter; the journal names it.
 pub const MEASURE_SCOPE: &str = "ORCH_MEASURE_SCOPE";
 
+/// The variable that names the work folder, where it is not the usual one: `work:` of a host in `hosts.yaml`.
+pub const WORK: &str = "ORCH_WORK";
+
 impl WorkFolder {
     /// The user's own, at [`WorkFolder::place`]. Made if it is not there.
     pub fn find() -> Result<Self, LaunchError> {
         Self::at(Self::place()?)
     }
 
-    /// Where the user's own is, whether or not it is there: `$XDG_STATE_HOME/orch`, else `~/.local/state/orch`.
+    /// Where the user's own is, whether or not it is there: `$ORCH_WORK`, `$XDG_STATE_HOME/orch`, else
+    /// `~/.local/state/orch`.
     pub fn place() -> Result<PathBuf, LaunchError> {
+        if let Some(work) = std::env::var_os(WORK).filter(|value| !value.is_empty()) {
+            return Ok(PathBuf::from(work));
+        }
         let state = match std::env::var_os("XDG_STATE_HOME").filter(|value| !value.is_empty()) {
             Some(state) => PathBuf::from(state),
             None => home()?.join(".local/state"),

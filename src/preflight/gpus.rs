@@ -67,21 +67,38 @@ fn choose_of(
         return Ok(Chosen::default());
     }
     let holder = format!("a run that is being prepared (pid {})", std::process::id());
+    let (wanted, count) = of_wish(&wish, visible, &all)?;
+    let doubt = order_doubt(&wish, visible, profile, &all);
+    let devices = reserve_gpus(work, &wanted, count, &holder)?;
+    Ok(Chosen { all, devices, doubt })
+}
+
+/// The GPUs of those that there are which a profile may be given, and how many of them, or all; `None` where it needs
+/// none. Nothing is reserved.
+pub(super) fn wanted(
+    profile: &Profile,
+    all: &[Gpu],
+    visible: Option<&str>,
+) -> Result<Option<(Vec<String>, Option<usize>)>, PreflightError> {
+    match wish(profile, false) {
+        Wish::None => Ok(None),
+        wish => of_wish(&wish, visible, all).map(Some),
+    }
+}
+
+fn of_wish(wish: &Wish, visible: Option<&str>, all: &[Gpu]) -> Result<(Vec<String>, Option<usize>), PreflightError> {
     let seen = match visible {
         // What the server inherits narrows the choice; what the profile says stands instead of it.
-        Some(visible) if !matches!(wish, Wish::Named(_)) => named(visible, &all)?,
+        Some(visible) if !matches!(wish, Wish::Named(_)) => named(visible, all)?,
         _ => all.iter().map(|gpu| gpu.uuid.clone()).collect(),
     };
-    let (wanted, count) = match &wish {
-        Wish::Named(text) => (named(text, &all)?, None),
+    Ok(match wish {
+        Wish::Named(text) => (named(text, all)?, None),
         Wish::At(places) => (at(places, &seen)?, None),
         Wish::Count(count) if *count > seen.len() => return Err(too_few(*count, seen.len())),
         Wish::Count(count) => (seen, Some(*count)),
         Wish::All | Wish::None => (seen, None),
-    };
-    let doubt = order_doubt(&wish, visible, profile, &all);
-    let devices = reserve_gpus(work, &wanted, count, &holder)?;
-    Ok(Chosen { all, devices, doubt })
+    })
 }
 
 fn wish(profile: &Profile, made: bool) -> Wish {

@@ -8,9 +8,15 @@ use crate::record::model::HostInfo;
 /// Where NVIDIA's driver tells of its GPUs: one folder each. Reading it needs no library and no query that could hang.
 const NVIDIA_GPUS: &str = "/proc/driver/nvidia/gpus";
 
+/// The variable that says what this machine is called in the `hosts.yaml` of whoever asked for a run on it.
+pub const HOST_NAME: &str = "ORCH_HOST_NAME";
+
 /// This machine: its name, its GPUs, its processor, and the cores that this process may use.
 pub fn hardware() -> std::io::Result<HostInfo> {
-    let name = nix::unistd::gethostname()?.display().to_string();
+    let name = match std::env::var(HOST_NAME).ok().filter(|name| !name.is_empty()) {
+        Some(name) => name,
+        None => nix::unistd::gethostname()?.display().to_string(),
+    };
     let cpuinfo = std::fs::read_to_string("/proc/cpuinfo")?;
     // Affinity and the limits of a container count: it is what a server started from here gets.
     let cores = std::thread::available_parallelism()?.get();

@@ -4,6 +4,7 @@
 //! tokenizer, the port. What is found becomes the [`Facts`](crate::render::Facts) that a plan is made of. How a command is rendered is not known here.
 
 mod container;
+pub mod doctor;
 mod error;
 mod executable;
 mod flags;
@@ -17,6 +18,6 @@ mod stage;
 mod version;
 
 pub use error::PreflightError;
-pub use hardware::hardware;
+pub use hardware::{HOST_NAME, hardware};
 pub use look::{Found, choose_port, look, look_without_port};
 pub use stage::Staged;

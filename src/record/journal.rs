@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use tokio::sync::broadcast;
 
 pub use listen::{Heard, Listener};
+pub(crate) use read::line as read_line;
 pub use read::{Line, Reading, parse, read};
 
 use super::append::Tail;

@@ -12,7 +12,7 @@ use super::Staged;
 
 /// Looks through a file or a folder. A folder whose index names files that are not there, or that hold less than it says,
 /// is no model.
-pub(super) fn look(key: &'static str, asked: &str, path: &Path) -> Result<Staged, PreflightError> {
+pub(in crate::preflight) fn look(key: &'static str, asked: &str, path: &Path) -> Result<Staged, PreflightError> {
     let missing = |why: String| PreflightError::ModelMissing {
         key,
         model: asked.to_owned(),

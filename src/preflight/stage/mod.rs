@@ -3,7 +3,7 @@
 //! it where it looks; a local folder is looked through.
 
 mod hub;
-mod local;
+pub(in crate::preflight) mod local;
 
 use std::path::{Path, PathBuf};
 

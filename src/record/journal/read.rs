@@ -83,7 +83,8 @@ struct Envelope {
     event: String,
 }
 
-fn line(text: &[u8], expected: u64) -> Result<Line, String> {
+/// Reads a line whose number in the run is `expected`.
+pub(crate) fn line(text: &[u8], expected: u64) -> Result<Line, String> {
     let envelope: Envelope = serde_json::from_slice(text).map_err(|error| error.to_string())?;
     let Envelope { v, seq, at, event: kind } = envelope;
     if seq != expected {
