@@ -2,9 +2,10 @@
 
 use super::screen::{Screen, Stream};
 use super::{Exit, Failure, Global, out, version};
+use crate::host::Hosts;
 use crate::launch::WorkFolder;
 use crate::profile::{self, Profile};
-use crate::remote::{Door, Far, Hosts, LineEvent, Named, Program, RemoteError};
+use crate::remote::{Door, Far, LineEvent, Named, Program, RemoteError};
 
 /// The name of this machine.
 const LOCAL: &str = crate::deploy::LOCAL;
@@ -30,7 +31,8 @@ pub(crate) struct There {
 impl There {
     /// On the host of that name.
     pub(crate) fn of(name: &str, global: &Global) -> Result<Self, Failure> {
-        let hosts = Hosts::read(global.hosts.as_deref(), &profile::default_folders()).map_err(failure)?;
+        let hosts = Hosts::read(global.hosts.as_deref(), &profile::default_folders())
+            .map_err(|error| Failure::new(Exit::Usage, error))?;
         let door = Named::new(name, hosts, global.ssh_config.clone());
         let settings = door.settings().map_err(failure)?;
         let called = format!("orch {}", version());
@@ -48,7 +50,11 @@ impl There {
 
     /// A connection.
     pub(crate) async fn open(&self) -> Result<<Named as Door>::Host, Failure> {
-        self.door.open().await.map_err(failure)
+        let host = self.door.open().await.map_err(failure)?;
+        for warning in host.warnings() {
+            out::note(format_args!("{warning}"));
+        }
+        Ok(host)
     }
 }
 

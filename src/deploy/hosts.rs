@@ -1,156 +1,33 @@
-//! `hosts.yaml`: what is known of each host. Here only what `--displace` needs: its production.
-
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-
-use serde::Deserialize;
-use serde_json::Value;
+//! The production of a host, as `hosts.yaml` names it: what `--displace` stops and brings back.
 
 use super::production::{Production, What};
-use crate::launch::systemd::Manager;
+use crate::host::{Commands, Hosts, HostsError, ProductionKeys};
 use crate::units;
 
-/// The entry of this machine.
-pub const LOCAL: &str = "local";
 /// For how long production must not have served a request, unless the file says otherwise.
 const IDLE: std::time::Duration = std::time::Duration::from_secs(10 * 60);
-/// A file of this size is no list of hosts.
-const MAX_BYTES: u64 = 1 << 20;
-
-/// The hosts that a file names.
-#[derive(Debug, Default)]
-pub struct Hosts {
-    path: Option<PathBuf>,
-    entries: BTreeMap<String, Entry>,
-}
-
-/// What is wrong with the file.
-#[derive(Debug, thiserror::Error, miette::Diagnostic)]
-pub enum HostsError {
-    /// It cannot be read.
-    #[error("cannot read {}: {why}", path.display())]
-    #[diagnostic(
-        code(orch::hosts::read),
-        help("`--hosts FILE` names another; without one it is hosts.yaml in the profile folders")
-    )]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        why: String,
-    },
-    /// It does not say what it should.
-    #[error("{}: {why}", path.display())]
-    #[diagnostic(code(orch::hosts::wrong), help("{help}"))]
-    Wrong {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        why: String,
-        /// What to do.
-        help: String,
-    },
-    /// Nothing says what production is.
-    #[error("{why}")]
-    #[diagnostic(
-        code(orch::hosts::no_production),
-        help(
-            "write `{host}: {{production: {{unit: NAME.service, url: \"http://127.0.0.1:PORT\"}}}}` into hosts.yaml, or `container:` or `command:`"
-        )
-    )]
-    NoProduction {
-        /// What was looked for, and where.
-        why: String,
-        /// The host's entry.
-        host: String,
-    },
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Entry {
-    production: Option<Keys>,
-    // What other parts of orch read.
-    #[serde(default, rename = "ssh")]
-    _ssh: Option<Value>,
-    #[serde(default, rename = "enter")]
-    _enter: Option<Value>,
-    #[serde(default, rename = "gpus")]
-    _gpus: Option<Value>,
-    #[serde(default, rename = "activate")]
-    _activate: Option<Value>,
-    #[serde(default, rename = "transport")]
-    _transport: Option<Value>,
-    #[serde(default, rename = "fabric")]
-    _fabric: Option<Value>,
-    #[serde(default, rename = "clocks")]
-    _clocks: Option<Value>,
-    #[serde(default, rename = "work")]
-    _work: Option<Value>,
-    #[serde(default, rename = "slurm")]
-    _slurm: Option<Value>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Keys {
-    unit: Option<String>,
-    manager: Option<Manager>,
-    container: Option<String>,
-    command: Option<Commands>,
-    url: Option<String>,
-    model: Option<String>,
-    idle: Option<String>,
-    ready: Option<String>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Commands {
-    start: Vec<String>,
-    stop: Vec<String>,
-    status: Option<Vec<String>>,
-}
 
 impl Hosts {
-    /// Reads the file that was asked for, else `hosts.yaml` in the first of the profile folders that has one.
-    pub fn read(asked: Option<&Path>, folders: &[PathBuf]) -> Result<Self, HostsError> {
-        let found = folders.iter().map(|folder| folder.join("hosts.yaml")).find(|path| path.exists());
-        let Some(path) = asked.map(Path::to_owned).or(found) else { return Ok(Hosts::default()) };
-        let cannot = |why: String| HostsError::Read { path: path.clone(), why };
-        let size = std::fs::metadata(&path).map_err(|error| cannot(error.to_string()))?.len();
-        if size > MAX_BYTES {
-            return Err(cannot(format!("it is larger than {}", units::bytes_text(MAX_BYTES))));
-        }
-        let text = std::fs::read_to_string(&path).map_err(|error| cannot(error.to_string()))?;
-        let entries = serde_yaml::from_str(&text).map_err(|error| HostsError::Wrong {
-            path: path.clone(),
-            why: error.to_string(),
-            help: "docs/deploy.md shows its keys".to_owned(),
-        })?;
-        Ok(Hosts { path: Some(path), entries })
-    }
-
     /// The production of a host.
     pub fn production(&self, host: &str) -> Result<Production, HostsError> {
         let none = |why: String| HostsError::NoProduction { why, host: host.to_owned() };
-        let Some(path) = &self.path else {
+        let Some(path) = self.path() else {
             return Err(none("there is no hosts.yaml that says what production is here".to_owned()));
         };
-        let entry = self.entries.get(host).ok_or_else(|| none(format!("{} has no host `{host}`", path.display())))?;
+        let entry = self.entry(host).ok_or_else(|| none(format!("{} has no host `{host}`", path.display())))?;
         let keys = entry.production.clone();
         let keys = keys.ok_or_else(|| none(format!("{} names no production of `{host}`", path.display())))?;
         keys.read().map_err(|(why, help)| HostsError::Wrong {
-            path: path.clone(),
+            path: path.to_owned(),
             why: format!("`{host}.production`: {why}"),
             help: help.to_owned(),
         })
     }
 }
 
-impl Keys {
+impl ProductionKeys {
     fn read(self) -> Result<Production, (String, &'static str)> {
-        let Keys { unit, manager, container, command, url, model, idle, ready } = self;
+        let ProductionKeys { unit, manager, container, command, url, model, idle, ready } = self;
         let what = match (unit, container, command) {
             (Some(unit), None, None) => {
                 let name = if unit.contains('.') { unit } else { format!("{unit}.service") };
@@ -197,6 +74,8 @@ impl Keys {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::LOCAL;
+    use crate::launch::systemd::Manager;
 
     fn production(text: &str) -> Result<Production, String> {
         let folder = tempfile::tempdir().unwrap();

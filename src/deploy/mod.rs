@@ -18,12 +18,12 @@ mod put_back;
 mod restore;
 mod undo;
 
+pub use crate::host::{Hosts, HostsError, LOCAL};
 pub use act::{Act, act, perform};
 pub use artefact::{Artefact, As, Deployed};
 pub use deployments::{Deployments, Place};
 pub use diff::unified;
 pub use error::DeployError;
-pub use hosts::{Hosts, HostsError, LOCAL};
 pub use idle::{Idle, Look, look};
 pub use launcher::{Running, Starting, is_up, remove, set_aside, start, stop};
 pub use production::{Production, What as ProductionWhat};

@@ -1,17 +1,19 @@
 //! What a log means, together with what else is known: in which state the server is, why, and what to do. Pure: it reads
 //! the fold of a log ([`Startup`]) and a [`Context`], and touches nothing.
 
+mod among;
 mod context;
 mod decide;
 mod recognise;
 mod serving;
 mod text;
 
+pub use among::{Other, Part, Together, together};
 pub use context::{
     Baseline, Check, Context, Exit, HostSignals, LineOrder, Observed, Preflight, Probe, SideFacts, Topology,
 };
 pub use recognise::{Known, recognise};
-pub use text::for_people;
+pub use text::{for_people, for_people_together};
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! A diagnosis as a person reads it.
 
-use super::{Diagnosis, State};
+use super::{Diagnosis, Other, State, Together};
 
 /// Columns of what is said beside a word.
 const WIDTH: usize = 72;
@@ -40,6 +40,21 @@ pub fn for_people(diagnosis: &Diagnosis, log: &str) -> String {
     }
     if let Some(remedy) = &diagnosis.remedy {
         say("do", remedy);
+    }
+    out
+}
+
+/// Several logs together: the one with the cause, and a line for each of the others.
+pub fn for_people_together(together: &Together) -> String {
+    let mut out = for_people(&together.diagnosis, &together.log);
+    for Other { log, state, phase, failure_kind, root_cause_line_no } in &together.others {
+        let kind = failure_kind.as_deref().map_or_else(String::new, |kind| format!(", {}", kind.replace('_', " ")));
+        let line = root_cause_line_no.map_or_else(String::new, |number| format!(" (line {number})"));
+        let text = match phase {
+            Some(phase) => format!("{log}  {}{kind}{line}, phase {phase}", state.word()),
+            None => format!("{log}  nothing was ever said there: its rank never started"),
+        };
+        out.push_str(&format!("  also  {}\n", shown(&text)));
     }
     out
 }

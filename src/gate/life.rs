@@ -6,7 +6,7 @@
 
 pub mod look;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use regex::Regex;
@@ -107,6 +107,8 @@ pub struct Life {
     compiler: Option<String>,
     compiled: bool,
     workers: BTreeMap<(u32, u64), (Worker, Nanos)>,
+    /// The ranks whose workers were there at any time.
+    ranks: BTreeSet<u32>,
     dead: Vec<Worker>,
 }
 
@@ -202,6 +204,7 @@ impl Life {
         for seen in processes {
             let Some(found) = pattern.captures(&seen.title) else { continue };
             let rank = found.get(1).and_then(|rank| rank.as_str().parse().ok());
+            self.ranks.extend(rank);
             let worker = Worker { pid: seen.pid, title: seen.title.clone(), rank };
             let key = (seen.pid, seen.start_ticks);
             let since = self.workers.get(&key).map_or(now, |(_, since)| *since);
@@ -262,6 +265,11 @@ impl Life {
     /// Workers that live.
     pub fn living(&self) -> u32 {
         u32::try_from(self.workers.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The ranks whose workers were there at any time.
+    pub fn ranks(&self) -> &BTreeSet<u32> {
+        &self.ranks
     }
 
     /// Workers that were there and are gone.

@@ -100,6 +100,7 @@ impl<'a> Reading<'a> {
         let mut said = Vec::new();
         let Self { splitter, starting, .. } = self;
         splitter.finish(|piece| said.extend(starting.take(&piece, now)));
+        said.extend(starting.catch_up(now));
         tell(said, emit)?;
         Ok(())
     }
@@ -151,7 +152,7 @@ impl<'a> Reading<'a> {
             elapsed: Duration::from_secs_f64(startup.elapsed_s(now)),
             silent: Duration::from_nanos(now.saturating_sub(life.log_at())),
             root: startup.root().cloned(),
-            looks_like: life.looks_like(now),
+            looks_like: self.starting.looks_like(now),
             consequence: self.starting.consequence().cloned(),
             last_words: startup.last_words(),
         })

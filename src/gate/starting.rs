@@ -6,18 +6,19 @@
 //! ends it is the engine's own word, a rank that died with such a line, or the limit. The end of the main process is seen
 //! by who waits for it.
 
+mod conduct;
+mod taking;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::time::Duration;
 
-use regex::Regex;
 use serde_json::{Value, json};
 
-use super::life::{Life, Look, Worker};
-use super::log::{Change, LogGrammar, Nature, Observation, Piece, Startup};
-use super::patience::{LEAST_LIMIT, Patience};
+use super::life::{Life, Look};
+use super::log::{Change, LogGrammar, Nature, Passing, Startup};
 use crate::clock::Nanos;
 use crate::event::{Event, Scope, Sign};
+pub use conduct::{Conduct, End};
 
 /// An engine that said that it failed may take so long to end by itself, with its last words.
 const CONFIRMED: Duration = Duration::from_millis(900);
@@ -29,65 +30,12 @@ const LIVES: Duration = Duration::from_secs(5 * 60);
 const LIMIT_ALIVE: u64 = 3;
 /// Between two events of signs of life.
 const SIGN_PAUSE: Duration = Duration::from_secs(1);
+/// So long may what a server that serves says of itself again and again wait to be read.
+const PASSES: Duration = Duration::from_secs(1);
 /// Between two events of one silence.
 const STALLED_PAUSE: Duration = Duration::from_secs(30);
 /// Weights of which a storage gave less than this share were in memory already.
 const COLD_RATIO: f64 = 0.5;
-
-/// By what a start is judged.
-#[derive(Clone, Debug)]
-pub struct Conduct {
-    /// How long a start may take.
-    pub limit: Duration,
-    /// Whether nobody said that limit. Then the time in which the engine stores what it downloads does not count, and a
-    /// start that gives signs of life is waited for longer. A limit that a person set is what it says.
-    pub limit_is_auto: bool,
-    /// How long phases may be silent.
-    pub patience: Patience,
-    /// Whether a line that looks like the cause ends the start before the engine confirms it.
-    pub fail_fast: bool,
-    /// Finds the processes that do the work of a rank, by their titles.
-    pub worker: Option<Regex>,
-    /// What the files of the weights hold, where that is known.
-    pub weights_bytes: Option<u64>,
-    /// Where evidence of a silent end is kept.
-    pub evidence: Option<PathBuf>,
-}
-
-impl Default for Conduct {
-    fn default() -> Self {
-        Conduct {
-            limit: LEAST_LIMIT,
-            limit_is_auto: true,
-            patience: Patience::default(),
-            fail_fast: false,
-            worker: None,
-            weights_bytes: None,
-            evidence: None,
-        }
-    }
-}
-
-/// A rule that ends a start whose main process lives.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    /// A rank is gone, and a line says why.
-    DeadRank(Worker),
-    /// The engine itself says that it failed.
-    Confirmed,
-    /// A line looks like the cause, and nothing more was to be waited for.
-    FailFast,
-    /// The limit passed.
-    TimedOut,
-}
-
-/// The fact that says how much device memory is left.
-const FREE_MEMORY: &str = "avail_mem_gb";
-/// What is counted while graphs are captured.
-const GRAPHS: &str = "graphs";
-
-/// Where a bar is: its phase, how much is done, of how much.
-type Place = (String, f64, Option<f64>);
 
 /// What is to be written down.
 pub type Said = Vec<(Scope, Event)>;
@@ -99,6 +47,9 @@ pub struct Starting<'a> {
     grammar: &'a LogGrammar,
     launched: Nanos,
     startup: Startup,
+    /// What waits to be read, and since when.
+    passing: Passing,
+    passing_since: Option<Nanos>,
     life: Life,
     /// Where bars are, by phase and unit.
     bars: BTreeMap<(String, String), (f64, Option<f64>)>,
@@ -126,6 +77,8 @@ impl<'a> Starting<'a> {
             grammar,
             launched,
             startup: Startup::new(launched),
+            passing: Passing::default(),
+            passing_since: None,
             life: Life::new(launched, conduct.worker.clone()),
             bars: BTreeMap::new(),
             graphs_told: None,
@@ -163,104 +116,6 @@ impl<'a> Starting<'a> {
     /// What is said before anything else.
     pub fn began(&self) -> Said {
         vec![(Scope::Run, Event::PhaseBegan { phase: self.startup.phase().to_owned() })]
-    }
-
-    /// Takes the next piece of its log, which was there at `now`.
-    pub fn take(&mut self, piece: &Piece, now: Nanos) -> Said {
-        let changes = self.startup.take(self.grammar, piece, now);
-        let (sign, graphs) = self.sign_of(piece, now);
-        if let Some(sign) = sign {
-            let words = if sign == Sign::Line { "its log" } else { "a progress bar" };
-            self.life.sign(sign, now);
-            self.fresh.insert(sign, words.to_owned());
-        }
-        for change in &changes {
-            match change {
-                Change::Failure(failure) if failure.nature == Nature::Wraps => {
-                    self.confirmed_at = self.confirmed_at.or(Some(now));
-                    self.consequence.get_or_insert_with(|| (failure.line_no, failure.line.clone()));
-                }
-                // It goes on, whatever it said.
-                Change::Began { .. } => self.confirmed_at = None,
-                Change::Progress { phase, done, unit, .. } => {
-                    self.confirmed_at = None;
-                    self.places.insert((phase.clone(), unit.clone()), (now, *done));
-                }
-                _ => {}
-            }
-        }
-        told(self.with_place(changes, graphs))
-    }
-
-    /// Puts the place of a bar of graphs before the memory that it shows, where it was not told for coming too soon after
-    /// the last: which graph that memory is of must be known.
-    fn with_place(&mut self, mut changes: Vec<Change>, graphs: Option<Place>) -> Vec<Change> {
-        let is_memory = |change: &Change| matches!(change, Change::Fact { key, .. } if key == FREE_MEMORY);
-        let told = changes.iter().find_map(|change| match change {
-            Change::Progress { unit, done, .. } if unit == GRAPHS => Some(*done),
-            _ => None,
-        });
-        self.graphs_told = told.or(self.graphs_told);
-        if let (Some(at), Some((phase, done, total))) = (changes.iter().position(is_memory), graphs)
-            && self.graphs_told != Some(done)
-        {
-            self.graphs_told = Some(done);
-            changes.insert(at, Change::Progress { phase, done, total, unit: GRAPHS.to_owned() });
-        }
-        changes
-    }
-
-    /// Whether a piece is a sign of life: a line that is no heartbeat, or a bar that moved. A bar that is drawn again where
-    /// it was is the work of its clock. Also gives where a bar of graphs is.
-    fn sign_of(&mut self, piece: &Piece, now: Nanos) -> (Option<Sign>, Option<Place>) {
-        if self.startup.last_at() != now {
-            return (None, None);
-        }
-        if !self.grammar.may_be_bar(piece) {
-            return (Some(Sign::Line), None);
-        }
-        let mut graphs = None;
-        let seen = self.grammar.read(piece);
-        // `Some(None)`: there is a bar, and it did not move.
-        let mut bar: Option<Option<Sign>> = None;
-        let mut is_more = false;
-        for what in seen.into_iter().map(|seen| seen.what) {
-            match what {
-                Observation::Bar { phase, done, total, unit, .. } => {
-                    let sign = if unit == GRAPHS { Sign::Graph } else { Sign::Bar };
-                    if unit == GRAPHS {
-                        graphs = Some((phase.clone(), done, total));
-                    }
-                    let moved = self.bars.insert((phase, unit), (done, total)) != Some((done, total));
-                    bar = Some(bar.flatten().or(moved.then_some(sign)));
-                }
-                Observation::Begin { .. } | Observation::End { .. } | Observation::Failure { .. } => is_more = true,
-                Observation::Traceback | Observation::Error => is_more = true,
-                Observation::Heartbeat
-                | Observation::Fact { .. }
-                | Observation::Recovers
-                | Observation::Suspect { .. }
-                | Observation::Chain => {}
-            }
-        }
-        let sign = match bar {
-            Some(Some(sign)) => Some(sign),
-            Some(None) if !is_more => None,
-            _ => Some(Sign::Line),
-        };
-        (sign, graphs)
-    }
-
-    /// What stands at the end of the log and may go on: only the place of a bar is read from it.
-    pub fn stands(&mut self, end: &Piece) {
-        if !self.grammar.may_be_bar(end) {
-            return;
-        }
-        for seen in self.grammar.read(end) {
-            if let Observation::Bar { phase, done, total, unit, .. } = seen.what {
-                self.bars.insert((phase, unit), (done, total));
-            }
-        }
     }
 
     /// Takes a look at its processes and devices.
@@ -306,7 +161,9 @@ impl<'a> Starting<'a> {
 
     /// What is due at a moment, and whether the start is to be ended.
     pub fn tick(&mut self, now: Nanos) -> (Said, Option<End>) {
-        let mut said = self.places(now);
+        let is_due = self.passing_since.is_some_and(|since| now.saturating_sub(since) >= nanos(PASSES));
+        let mut said = if is_due { self.catch_up(now) } else { Vec::new() };
+        said.extend(self.places(now));
         said.extend(self.signs(now));
         said.extend(self.silence(now));
         (said, self.end(now))
@@ -361,10 +218,39 @@ impl<'a> Starting<'a> {
             silent_s: silent as f64 / 1e9,
             usual_s: self.conduct.patience.usual_s(phase, weights, jit),
             limit_s: self.deadline().saturating_sub(self.launched) as f64 / 1e9,
-            evidence: self.life.evidence(now),
+            evidence: self.evidence(now),
         };
         self.stalled_at = Some(now);
         vec![(Scope::Run, event)]
+    }
+
+    fn evidence(&self, now: Nanos) -> Vec<String> {
+        let mut words = self.life.evidence(now);
+        match self.never_started().as_slice() {
+            [] => {}
+            [one] => words.insert(0, format!("rank {one} never started")),
+            more => {
+                let more: Vec<String> = more.iter().map(u32::to_string).collect();
+                words.insert(0, format!("ranks {} never started", more.join(", ")));
+            }
+        }
+        words
+    }
+
+    /// The ranks that no process and no line was ever of, while others have a process that tells its rank.
+    fn never_started(&self) -> Vec<u32> {
+        let (seen, said) = (self.life.ranks(), self.startup.ranks());
+        match self.conduct.ranks {
+            Some(ranks) if !seen.is_empty() => {
+                (0..ranks).filter(|rank| !seen.contains(rank) && !said.contains(rank)).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The kind of failure that a silence looks like, in the log vocabulary, where what is seen says it.
+    pub fn looks_like(&self, now: Nanos) -> Option<&'static str> {
+        if self.never_started().is_empty() { self.life.looks_like(now) } else { Some("rank_missing") }
     }
 
     fn end(&mut self, now: Nanos) -> Option<End> {
@@ -406,7 +292,8 @@ impl<'a> Starting<'a> {
 
     /// It was ready at a moment: what is still open has ended.
     pub fn ready(&mut self, at: Nanos) -> Said {
-        let mut said = told(self.startup.finish(at));
+        let mut said = self.catch_up(at);
+        said.extend(told(self.startup.finish(at)));
         said.extend(self.told_caches(true));
         said
     }

@@ -4,10 +4,20 @@
 //! container inside either. A command is always a list of [`Words`], never a string: what a value holds can never
 //! become a second word.
 
+mod any;
+mod entered;
 mod error;
+mod files;
 mod follow;
+mod frame;
+mod hosts;
 mod local;
+mod open;
+mod openssh;
+mod pipe;
+mod relay;
 pub(crate) mod runtime;
+mod ssh;
 mod words;
 
 use std::future::Future;
@@ -17,10 +27,19 @@ use bytes::Bytes;
 use futures_util::Stream;
 use tokio::io::{AsyncRead, AsyncWrite};
 
+pub use any::AnyHost;
+pub use entered::Entered;
 pub use error::HostError;
 pub use follow::Follow;
+pub use hosts::{Clocks, Enter, Entry, Gpus, Hosts, HostsError, LOCAL, Transport};
+pub(crate) use hosts::{Commands, ProductionKeys};
 pub use local::Local;
 pub(crate) use local::write_whole;
+pub use open::open;
+pub use openssh::OpenSsh;
+pub use pipe::Pipe;
+pub use ssh::Ssh;
+pub use ssh::known::{KeyFault, Place};
 pub use words::{Words, quote, quote_all};
 
 /// A path on the host.

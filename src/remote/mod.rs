@@ -24,7 +24,7 @@ pub use far::{Far, Said};
 pub use job::{Job, JobId, Record};
 pub use known::{FarRun, known_runs, remember};
 pub use line::{Door, Line, LineEvent};
-pub use open::{Hosts, Named, Settings};
+pub use open::{Named, Settings};
 pub use place::{Placed, place};
 pub use program::Program;
 pub use pull::{Pulled, pull};

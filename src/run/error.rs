@@ -207,7 +207,7 @@ pub(super) fn died_under_load(step: &str, exited: &Exited, log: &Path, ready_lin
 fn silent_remedy(kind: &str) -> &'static str {
     match kind {
         "rank_missing" => {
-            "a rank ended without a word: look at the kernel's log, and at what the other ranks wait for in `evidence/` of the run"
+            "a rank ended without a word or never started: look at the kernel's log, and at what the other ranks wait for in `evidence/` of the run"
         }
         _ => {
             "the ranks wait for each other: `evidence/` of the run says where each of them stands; try without one part that they \

@@ -14,6 +14,7 @@ use crate::event::{Emit, Event, Scope};
 use crate::gate::{self, Conduct, LogGrammar, Patience, Ready};
 use crate::launch::{self, Server, TakenOver};
 use crate::preflight;
+use crate::profile::Profile;
 use crate::record::model::Left;
 use crate::record::{fold, journal};
 use crate::render::docker::Image;
@@ -240,9 +241,18 @@ pub(super) fn conduct(job: &Job<'_>, cx: &Context<'_>) -> Conduct {
         fail_fast: job.fail_fast,
         // Where it does not read, the definition was refused before.
         worker: job.definition.log.worker.as_deref().and_then(|pattern| Regex::new(pattern).ok()),
+        ranks: ranks_here(job.profile),
         weights_bytes: None,
         evidence: Some(cx.folder.path().join("evidence")),
     }
+}
+
+/// How many workers tell a rank of their own: those that share a layer, where all of them are here and a stage is the whole
+/// model. Copies of the model (`parallel.data`) have the same ranks each.
+fn ranks_here(profile: &Profile) -> Option<u32> {
+    let parallel = &profile.parallel;
+    let is_one = |count: Option<u32>| count.is_none_or(|count| count == 1);
+    (is_one(parallel.nodes) && is_one(parallel.pipeline)).then_some(parallel.tensor?)
 }
 
 /// The one way out: the server is stopped, or stays as was asked. Returns what is left of it on this machine, as far as

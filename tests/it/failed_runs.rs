@@ -65,6 +65,40 @@ fn the_log_of_a_run_is_explained_with_what_is_known_to_start() {
     assert!(remedy.contains("memory.fraction 0.9 is known to start here (r0412)"), "{remedy}");
 }
 
+/// The head only says, and by its own clock first, that its peer went away; the other node's log says why. A third log is empty.
+#[test]
+fn the_logs_of_several_nodes_are_explained_together() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let begin = "[2026-11-01 09:00:00 TP0] Load weight begin. avail mem=78.10 GB\n";
+    let head = write(
+        "node0/server.log",
+        &format!(
+            "{begin}[2026-11-01 09:01:00 TP0] RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.0.0.2]:5123\n"
+        ),
+    );
+    let follower = write(
+        "node1/server.log",
+        &format!(
+            "{begin}[2026-11-01 09:01:01 TP8] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
+        ),
+    );
+    let silent = write("node2/server.log", "");
+    let told = orch(folder.path(), &["diagnose", &head, &follower, &silent, "--json"]).json();
+    assert_eq!((&told["log"], &told["root_cause_line_no"]), (&json!(follower), &json!(2)), "{told:#}");
+    assert!(told["failure_kind"].as_str().unwrap().starts_with("oom"), "{told:#}");
+    let others = told["others"].as_array().unwrap();
+    assert_eq!((&others[0]["log"], &others[1]["log"]), (&json!(head), &json!(silent)), "{told:#}");
+    assert_eq!((&others[0]["failure_kind"], &others[1]["phase"]), (&json!("peer_lost"), &json!(null)), "{told:#}");
+    let text = orch(folder.path(), &["diagnose", &head, &follower, &silent]).out;
+    assert!(text.contains("node1/server.log:2") && text.contains("its rank never started"), "{text}");
+}
+
 #[test]
 fn how_a_start_failed_is_shown_and_said_beside_a_comparison() {
     let folder = tempfile::tempdir().unwrap();

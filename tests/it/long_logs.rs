@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use orch::diagnose::{Context, diagnose};
 use orch::engine::kind_word;
-use orch::gate::LogGrammar;
-use orch::gate::log::{Bulk, SavedLog, Startup, newest_first, read_all, read_each};
+use orch::gate::log::{Bulk, SavedLog, Splitter, Startup, newest_first, read_all, read_each};
+use orch::gate::starting::Starting;
+use orch::gate::{Conduct, LogGrammar};
 use orch::profile::EngineKind;
 
 use crate::made_log::{self, Engine};
@@ -63,12 +64,20 @@ impl Reader {
         )
     }
 
-    /// Holds the quick way of reading a log against that in which every line is read.
+    /// Holds the quick ways of reading a log, at once and as it grows, against that in which every line is read.
     #[track_caller]
     fn assert_alike(&self, name: &str, log: &[u8]) {
         let quick = read_all(log, &self.grammar).unwrap();
         let each = read_each(log, &self.grammar).unwrap();
         assert_eq!(self.said(&quick), self.said(&each), "{name}");
+        let conduct = Conduct::default();
+        let (mut starting, mut splitter) = (Starting::new(&conduct, &self.grammar, 0), Splitter::default());
+        for block in log.chunks(4001) {
+            splitter.feed(block, |piece| drop(starting.take(&piece, 0)));
+        }
+        splitter.finish(|piece| drop(starting.take(&piece, 0)));
+        starting.catch_up(0);
+        assert_eq!(self.said(starting.startup()), self.said(&each), "{name}, as it grows");
     }
 }
 

@@ -24,30 +24,23 @@ const SILENT: u64 = 0;
 pub struct Bulk<'g> {
     grammar: &'g LogGrammar,
     startup: Startup,
-    /// What the line at hand may fit; kept for its memory.
-    found: Found,
-    waiting: Waiting,
+    passing: Passing,
 }
 
 impl<'g> Bulk<'g> {
     /// Nothing was read yet.
     pub fn new(grammar: &'g LogGrammar) -> Self {
-        Bulk { grammar, startup: Startup::new(0), found: Found::default(), waiting: Waiting::default() }
+        Bulk { grammar, startup: Startup::new(0), passing: Passing::default() }
     }
 
     /// Takes the next piece.
     pub fn take(&mut self, piece: &RawPiece<'_>) {
-        match self.kind(piece.bytes) {
-            Some(kind) => {
-                self.waiting.keep(kind, piece);
-                if self.waiting.is_full() {
-                    self.catch_up();
-                }
-            }
-            None => {
-                self.catch_up();
-                self.read(piece);
-            }
+        let waits = self.passing.keep(self.grammar, &self.startup, piece).is_some();
+        if !waits || self.passing.is_full() {
+            self.catch_up();
+        }
+        if !waits {
+            self.read(piece);
         }
     }
 
@@ -63,26 +56,6 @@ impl<'g> Bulk<'g> {
         &mut self.startup
     }
 
-    /// The kind of a line that may wait; `None` for one that is to be read.
-    fn kind(&mut self, line: &[u8]) -> Option<u64> {
-        let Bulk { grammar, startup, found, .. } = self;
-        if startup.is_in_traceback() {
-            return None;
-        }
-        let sieve = grammar.sieve();
-        match sieve.weigh(line, found) {
-            Weight::Silent => return Some(SILENT),
-            Weight::Telling => return None,
-            // It may end the start-up.
-            Weight::Serving if !startup.is_serving() => return None,
-            Weight::Serving | Weight::Sample => {}
-        }
-        if sieve.may_be_best(line, found, startup.telling().best_length) {
-            return None;
-        }
-        Some(found.hash(writer(line)) | 1)
-    }
-
     fn read(&mut self, piece: &RawPiece<'_>) {
         if let Some(piece) = piece.decode() {
             self.startup.take(self.grammar, &piece, 0);
@@ -90,9 +63,70 @@ impl<'g> Bulk<'g> {
     }
 
     fn catch_up(&mut self) {
-        for line in self.waiting.drain() {
-            self.read(&RawPiece { line_no: line.line_no, bytes: &line.bytes, cut: line.cut });
+        for line in self.passing.drain() {
+            self.read(&line.piece());
         }
+    }
+}
+
+/// Lines that may wait until newer ones of their kind have made them old.
+#[derive(Debug, Default)]
+pub(in crate::gate) struct Passing {
+    /// What the line at hand may fit; kept for its memory.
+    found: Found,
+    waiting: Waiting,
+}
+
+/// What a line that waits is otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::gate) enum Passed {
+    /// It shows that the server does something.
+    Line,
+    /// It may prove nothing.
+    Heartbeat,
+}
+
+impl Passing {
+    /// Keeps a line that may wait; `None` for one that is to be read, after those that wait.
+    pub(in crate::gate) fn keep(
+        &mut self,
+        grammar: &LogGrammar,
+        startup: &Startup,
+        piece: &RawPiece<'_>,
+    ) -> Option<Passed> {
+        let kind = self.kind(grammar, startup, piece.bytes)?;
+        self.waiting.keep(kind, piece);
+        let is_heartbeat = kind != SILENT && grammar.sieve().may_be_heartbeat(&self.found);
+        Some(if is_heartbeat { Passed::Heartbeat } else { Passed::Line })
+    }
+
+    /// The kind of a line that may wait.
+    fn kind(&mut self, grammar: &LogGrammar, startup: &Startup, line: &[u8]) -> Option<u64> {
+        if startup.is_in_traceback() {
+            return None;
+        }
+        let sieve = grammar.sieve();
+        match sieve.weigh(line, &mut self.found) {
+            Weight::Silent => return Some(SILENT),
+            Weight::Telling => return None,
+            // It may end the start-up.
+            Weight::Serving if !startup.is_serving() => return None,
+            Weight::Serving | Weight::Sample => {}
+        }
+        if sieve.may_be_best(line, &self.found, startup.telling().best_length) {
+            return None;
+        }
+        Some(self.found.hash(writer(line)) | 1)
+    }
+
+    /// Whether those that wait should be read.
+    pub(in crate::gate) fn is_full(&self) -> bool {
+        self.waiting.is_full()
+    }
+
+    /// Hands out those that wait, in the order in which they came.
+    pub(in crate::gate) fn drain(&mut self) -> Vec<Line> {
+        self.waiting.drain()
     }
 }
 
@@ -122,13 +156,21 @@ struct Waiting {
     bytes: usize,
 }
 
+/// A line that waited.
 #[derive(Debug)]
-struct Line {
+pub(in crate::gate) struct Line {
     /// Its place among all that came.
     place: u64,
     line_no: u64,
     bytes: Vec<u8>,
     cut: bool,
+}
+
+impl Line {
+    /// The line as it came.
+    pub(in crate::gate) fn piece(&self) -> RawPiece<'_> {
+        RawPiece { line_no: self.line_no, bytes: &self.bytes, cut: self.cut }
+    }
 }
 
 impl Waiting {

@@ -26,6 +26,7 @@ pub use crate::engine::{
     Again, BarRule, EventRule, FailureRule, KindRule, LogRules, PhaseRule, SampleRule, ServingRules, SuspectRule,
 };
 pub use bulk::Bulk;
+pub(super) use bulk::{Passed, Passing};
 pub use causes::{Failure, Nature};
 pub use fill::fill;
 pub use fold::{Change, Memory, Phase, Startup};

@@ -30,7 +30,19 @@ impl Order {
 
 /// The first clock in a line, `12:06:21`, in seconds, or the time since the start of a llama.cpp line.
 fn clock(line: &str) -> Option<u64> {
-    let bytes = line.as_bytes();
+    if let Some(clock) = wall_clock(line.as_bytes()) {
+        return Some(clock);
+    }
+    let (time, _) = line.split_once(' ')?;
+    let parts: Vec<u64> = time.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
+    match parts.as_slice() {
+        [minutes, seconds, ms, us] => Some(((minutes * 60 + seconds) * 1000 + ms) * 1000 + us),
+        _ => None,
+    }
+}
+
+/// The first clock in a line, `12:06:21`, in seconds of a day.
+pub(super) fn wall_clock(bytes: &[u8]) -> Option<u64> {
     let two = |at: usize| -> Option<u64> {
         let (tens, ones) = (bytes.get(at)?, bytes.get(at + 1)?);
         (tens.is_ascii_digit() && ones.is_ascii_digit()).then(|| u64::from((tens - b'0') * 10 + ones - b'0'))
@@ -40,16 +52,8 @@ fn clock(line: &str) -> Option<u64> {
             && bytes.get(at + 5) == Some(&b':')
             && two(*at).is_some()
             && two(at + 6).is_some()
-    });
-    if let Some(at) = at {
-        return Some(two(at)? * 3600 + two(at + 3)? * 60 + two(at + 6)?);
-    }
-    let (time, _) = line.split_once(' ')?;
-    let parts: Vec<u64> = time.split('.').map(|part| part.parse().ok()).collect::<Option<_>>()?;
-    match parts.as_slice() {
-        [minutes, seconds, ms, us] => Some(((minutes * 60 + seconds) * 1000 + ms) * 1000 + us),
-        _ => None,
-    }
+    })?;
+    Some(two(at)? * 3600 + two(at + 3)? * 60 + two(at + 6)?)
 }
 
 /// Gives the pieces of a log whose newest line stands first, oldest line first, with the numbers of their lines.

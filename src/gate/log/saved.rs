@@ -7,7 +7,7 @@ use std::path::Path;
 use flate2::bufread::MultiGzDecoder;
 
 use super::order::{Order, newest_first};
-use super::whole::read_all;
+use super::whole::{self, read_all};
 use super::{Bulk, LogGrammar, Startup};
 
 /// So much of a log is looked at to know whose it is.
@@ -78,6 +78,11 @@ impl SavedLog {
         String::from_utf8_lossy(&self.head).into_owned()
     }
 
+    /// The last clock at or before a line, in seconds of a day; `None` where its lines tell none.
+    pub fn clock_at(self, line_no: u64) -> io::Result<Option<u64>> {
+        whole::clock_at(io::Cursor::new(self.head).chain(self.rest), line_no)
+    }
+
     /// Reads it to its end. Without an order, its clocks tell which it is.
     pub fn fold(self, grammar: &LogGrammar, order: Option<Order>) -> io::Result<Startup> {
         let order = order.unwrap_or_else(|| Order::of(&self.head()));
@@ -135,6 +140,13 @@ mod tests {
             assert_eq!(line_no(SavedLog::open(&path).unwrap()), Some(100), "{name}");
             assert_eq!(line_no(SavedLog::stream(io::Cursor::new(bytes)).unwrap()), Some(100), "{name} through a pipe");
         }
+    }
+
+    #[test]
+    fn the_clock_of_a_line_is_the_last_one_up_to_it() {
+        let text = "[2026-11-01 09:00:01] loading\nno clock\n[2026-11-01 09:00:07] later\n";
+        let at = |line_no| SavedLog::stream(io::Cursor::new(text)).unwrap().clock_at(line_no).unwrap();
+        assert_eq!((at(0), at(2), at(3)), (None, Some(9 * 3600 + 1), Some(9 * 3600 + 7)));
     }
 
     #[test]

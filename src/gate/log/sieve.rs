@@ -20,6 +20,8 @@ pub(super) enum Use {
     Harmless,
     /// It tells how a server is; a later record of its kind makes it old.
     Sample,
+    /// Such a record is no sign of life.
+    Heartbeat,
     /// Such a record also says that the server serves.
     Serving,
 }
@@ -44,6 +46,7 @@ pub(super) struct Sieve {
     harmless: Found,
     /// The harmless ones, and samples.
     samples: Found,
+    heartbeats: Found,
     serving: Found,
     bars: Found,
     /// Of what the best value counts: the patterns that tell it, each with the text before the number.
@@ -58,6 +61,7 @@ impl Sieve {
             finder,
             harmless: Found::default(),
             samples: Found::default(),
+            heartbeats: Found::default(),
             serving: Found::default(),
             bars: Found::default(),
             bests: Vec::new(),
@@ -72,7 +76,7 @@ impl Sieve {
         match of_use {
             Use::Tells => return,
             Use::Bar => return self.bars.insert(number),
-            Use::Harmless | Use::Sample | Use::Serving => {}
+            Use::Harmless | Use::Sample | Use::Heartbeat | Use::Serving => {}
         }
         if pattern.contains(ACCEPT_LEN) {
             // Where the number cannot be found without reading the record, every record is read.
@@ -81,6 +85,9 @@ impl Sieve {
         }
         if of_use == Use::Harmless {
             self.harmless.insert(number);
+        }
+        if of_use == Use::Heartbeat {
+            self.heartbeats.insert(number);
         }
         if of_use == Use::Serving {
             self.serving.insert(number);
@@ -116,6 +123,11 @@ impl Sieve {
         } else {
             Weight::Sample
         }
+    }
+
+    /// Whether a line that fits these may be a heartbeat.
+    pub(super) fn may_be_heartbeat(&self, found: &Found) -> bool {
+        found.meets(&self.heartbeats)
     }
 
     /// Whether a sample may be better than the best one so far.

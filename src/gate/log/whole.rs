@@ -5,6 +5,7 @@ use std::io::{self, Read};
 use std::path::Path;
 
 use super::bulk::Bulk;
+use super::order::wall_clock;
 use super::{Failure, LogGrammar, Nature, RawPiece, Splitter, Startup};
 
 /// A log is read in blocks of this size.
@@ -47,6 +48,17 @@ pub fn read_each(log: impl Read, grammar: &LogGrammar) -> io::Result<Startup> {
         }
     })?;
     Ok(startup)
+}
+
+/// The last clock at or before a line, in seconds of a day; `None` where none is.
+pub(super) fn clock_at(log: impl Read, line_no: u64) -> io::Result<Option<u64>> {
+    let mut last = None;
+    pieces(log, |piece| {
+        if piece.line_no <= line_no {
+            last = wall_clock(piece.bytes).or(last);
+        }
+    })?;
+    Ok(last)
 }
 
 /// Gives the pieces of a log in their order.

@@ -1,6 +1,10 @@
+use regex::Regex;
+
 use super::*;
 use crate::engine::{BarRule, FailureRule, LogRules, PhaseRule};
+use crate::gate::Patience;
 use crate::gate::life::Seen;
+use crate::gate::log::Piece;
 use crate::record::history::{PastStart, PastStarts};
 
 const S: Nanos = 1_000_000_000;
@@ -261,4 +265,52 @@ fn what_a_phase_usually_takes_is_its_patience() {
     assert!(start.tick(60 * S).0.is_empty());
     let (said, _) = start.tick(61 * S);
     assert!(matches!(said[0].1, Event::Stalled { usual_s: Some(20.0), .. }), "{said:?}");
+}
+
+#[test]
+fn a_rank_that_never_started_is_named_in_the_silence() {
+    let (conduct, grammar) = (Conduct { ranks: Some(4), ..conduct() }, grammar());
+    let mut start = Starting::new(&conduct, &grammar, 0);
+    assert_eq!(start.looks_like(S), None, "before any worker is there nothing is known of the others");
+    start.take(&piece("loading"), S);
+    start.look(&ranks(&[0, 2]), S);
+    start.tick(S);
+    let told = start.tick(62 * S).0;
+    let Event::Stalled { evidence, .. } = &told[0].1 else { panic!("{told:?}") };
+    assert_eq!(evidence[0], "ranks 1, 3 never started");
+    assert_eq!(start.looks_like(62 * S), Some("rank_missing"));
+    // One that comes late was only late.
+    start.look(&ranks(&[0, 1, 2, 3]), 63 * S);
+    start.tick(63 * S);
+    assert_eq!(start.looks_like(63 * S), None);
+}
+
+/// What a server that serves says of itself all the time is read once a second; what matters is read at once, after it.
+#[test]
+fn what_a_server_says_again_and_again_waits_and_its_cause_does_not() {
+    let rules = LogRules {
+        phases: vec![PhaseRule { phase: "serving".into(), begin: Some("ready".into()), ..PhaseRule::default() }],
+        facts: vec![r"running: (?<running>\d+)".into()],
+        heartbeat: vec!["GET /health".into()],
+        failures: vec![FailureRule { kind: "net".into(), pattern: "cannot reach".into(), ..FailureRule::default() }],
+        ..LogRules::default()
+    };
+    let (conduct, grammar) = (Conduct::default(), LogGrammar::new(&rules).unwrap());
+    let mut start = Starting::new(&conduct, &grammar, 0);
+    let running = |start: &Starting<'_>| start.startup().facts().get("running").and_then(Value::as_u64);
+    start.take(&piece("running: 1"), S);
+    assert_eq!(running(&start), Some(1), "until it serves each line is read");
+    start.take(&piece("ready"), S);
+    for n in 2..1000 {
+        assert!(start.take(&piece(&format!("running: {n}")), 2 * S).is_empty());
+    }
+    start.tick(2 * S);
+    assert_eq!((running(&start), start.life().last_at()), (Some(1), 2 * S), "a line is a sign when it comes");
+    start.tick(3 * S);
+    assert_eq!(running(&start), Some(999));
+    start.take(&piece("GET /health"), 9 * S);
+    assert_eq!(start.life().last_at(), 2 * S, "a heartbeat is none");
+    start.take(&piece("running: 5"), 10 * S);
+    start.take(&piece("cannot reach"), 10 * S);
+    assert_eq!((running(&start), start.startup().root().map(|root| root.kind.as_str())), (Some(5), Some("net")));
 }

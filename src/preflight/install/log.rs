@@ -29,10 +29,18 @@ pub(super) fn doing(output: &str, variant: &InstallVariant) -> Option<String> {
     })
 }
 
-/// `server 1.0, model 2.0`
+/// So many packages are named; a locked environment of an engine has some 160.
+const NAMED: usize = 3;
+
+/// `server 1.0, model 2.0`; of many the first ones, and how many more.
 pub(super) fn names(variant: &InstallVariant) -> String {
-    let names: Vec<String> =
-        variant.packages.iter().map(|package| format!("{} {}", package.name, package.version)).collect();
+    let packages = &variant.packages;
+    let named = if packages.len() > NAMED + 1 { NAMED } else { packages.len() };
+    let mut names: Vec<String> =
+        packages[..named].iter().map(|package| format!("{} {}", package.name, package.version)).collect();
+    if named < packages.len() {
+        names.push(format!("{} more", packages.len() - named));
+    }
     names.join(", ")
 }
 
@@ -113,6 +121,16 @@ mod tests {
             version: None,
             build_env: [].into(),
         }
+    }
+
+    #[test]
+    fn of_many_packages_a_few_are_named() {
+        let mut many = variant();
+        assert_eq!(names(&many), "tiny-server 1.0, tiny_model 2.0");
+        for k in 3..=5 {
+            many.packages.push(Package { name: format!("p{k}"), version: "1".into(), sha256: vec![] });
+        }
+        assert_eq!(names(&many), "tiny-server 1.0, tiny_model 2.0, p3 1, 2 more");
     }
 
     fn why(output: &str) -> InstallError {

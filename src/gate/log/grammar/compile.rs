@@ -149,7 +149,8 @@ impl Compiler {
         let uses = self.patterns.iter().map(|(regex, role)| match role {
             Role::Benign | Role::Frames(_) => Use::Harmless,
             Role::Bar(_) => Use::Bar,
-            Role::Fact | Role::Heartbeat if !keeps_first(regex) => Use::Sample,
+            Role::Fact if !keeps_first(regex) => Use::Sample,
+            Role::Heartbeat if !keeps_first(regex) => Use::Heartbeat,
             Role::Begin(phase) if serves(*phase) && !keeps_first(regex) => Use::Serving,
             _ => Use::Tells,
         });
