@@ -127,7 +127,7 @@ fn far(host: &str, id: &str, events: bool, global: &Global) -> Outcome {
         let watched = Watched::Run(look.run.map_or_else(|| id.to_owned(), |run| run.id));
         let past = PastStarts::default();
         let watching = Watching { there: &there, watched, past, store: &store, tell: &tell, global };
-        watching.to_the_end(line, wishes).await
+        watching.until_the_end(line, wishes).await
     })
 }
 

@@ -55,7 +55,7 @@ pub(super) fn run(host: &str, loaded: Option<&Loaded>, asked: &Asked<'_>, tell: 
             None => PastStarts::default(),
         };
         let watch = Watching { there: &there, watched: Watched::Job(job), past, store: &store, tell, global };
-        watch.to_the_end(line, wishes).await
+        watch.until_the_end(line, wishes).await
     })
 }
 
@@ -216,7 +216,7 @@ pub(super) struct Watching<'a> {
 
 impl Watching<'_> {
     /// Shows it, brings its record back and shows how it ended.
-    pub(super) async fn to_the_end(self, line: Line<Named>, wishes: Wishes) -> Outcome {
+    pub(super) async fn until_the_end(self, line: Line<Named>, wishes: Wishes) -> Outcome {
         let Watching { there, watched, past, store, tell, global } = self;
         let name = there.far.name();
         let screen = Screen::new(if tell.json || tell.events { Stream::Err } else { Stream::Out });

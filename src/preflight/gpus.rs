@@ -73,20 +73,19 @@ fn choose_of(
     Ok(Chosen { all, devices, doubt })
 }
 
+/// GPUs by UUID, and how many of them are needed; without a number all.
+pub(super) type Choice = (Vec<String>, Option<usize>);
+
 /// The GPUs of those that there are which a profile may be given, and how many of them, or all; `None` where it needs
 /// none. Nothing is reserved.
-pub(super) fn wanted(
-    profile: &Profile,
-    all: &[Gpu],
-    visible: Option<&str>,
-) -> Result<Option<(Vec<String>, Option<usize>)>, PreflightError> {
+pub(super) fn wanted(profile: &Profile, all: &[Gpu], visible: Option<&str>) -> Result<Option<Choice>, PreflightError> {
     match wish(profile, false) {
         Wish::None => Ok(None),
         wish => of_wish(&wish, visible, all).map(Some),
     }
 }
 
-fn of_wish(wish: &Wish, visible: Option<&str>, all: &[Gpu]) -> Result<(Vec<String>, Option<usize>), PreflightError> {
+fn of_wish(wish: &Wish, visible: Option<&str>, all: &[Gpu]) -> Result<Choice, PreflightError> {
     let seen = match visible {
         // What the server inherits narrows the choice; what the profile says stands instead of it.
         Some(visible) if !matches!(wish, Wish::Named(_)) => named(visible, all)?,

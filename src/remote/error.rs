@@ -189,6 +189,6 @@ impl RemoteError {
 
     /// Whether a host that was reached before may be reached again later.
     pub fn may_pass(&self) -> bool {
-        self.is_lost()
+        self.is_lost() || matches!(self, RemoteError::Transport(HostError::Unreachable { .. }))
     }
 }

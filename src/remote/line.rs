@@ -100,7 +100,8 @@ mod tests {
         type Host = Local;
 
         async fn open(&self) -> Result<Local, RemoteError> {
-            let lost = || HostError::Lost { host: "far".to_owned(), why: "no route".to_owned() };
+            let lost =
+                || HostError::Unreachable { host: "far".to_owned(), why: "no route".to_owned(), help: String::new() };
             match self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) {
                 Ok(_) => Err(lost().into()),
                 Err(_) => Ok(Local),

@@ -85,7 +85,7 @@ pub async fn place<H: Host>(
         return Err(RemoteError::Architecture {
             host: name.to_owned(),
             theirs: there.machine,
-            program: program.path().to_owned(),
+            program: program.shown().to_owned(),
             ours,
         });
     }
@@ -121,7 +121,7 @@ pub async fn place<H: Host>(
             Err(RemoteError::Damaged { host: name.to_owned(), got: got.to_owned(), want: program.sha256().to_owned() })
         }
         ("other", theirs) => Err(RemoteError::OtherVersion {
-            program: program.path().to_owned(),
+            program: program.shown().to_owned(),
             theirs: theirs.to_owned(),
             ours: program.version().to_owned(),
         }),

@@ -74,7 +74,7 @@ impl Program {
     }
 
     /// Where it lies here.
-    pub fn path(&self) -> &Path {
+    pub fn shown(&self) -> &Path {
         &self.shown
     }
 

@@ -12,6 +12,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
+use crate::sshd::Lab;
 use crate::support::{Home, Ran, free_port, read_json};
 
 /// A host beside a home. What runs there is stopped at the end.
@@ -112,7 +113,7 @@ fn flat(text: &str) -> String {
 }
 
 /// Waits until something is so.
-fn until(what: &str, so: impl Fn() -> bool) {
+fn until(what: &str, mut so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !so() {
         assert!(began.elapsed() < Duration::from_secs(120), "{what} never came");
@@ -177,7 +178,11 @@ fn slow() -> Vec<String> {
 
 /// The run that was begun from here, as soon as it is known.
 fn known(far: &Far) -> Option<Value> {
-    let text = std::fs::read_to_string(far.home.state().join("orch/far.jsonl")).ok()?;
+    known_at(&far.home)
+}
+
+fn known_at(home: &Home) -> Option<Value> {
+    let text = std::fs::read_to_string(home.state().join("orch/far.jsonl")).ok()?;
     serde_json::from_str(text.lines().last()?).ok()
 }
 
@@ -335,4 +340,47 @@ fn a_profile_names_its_host_and_local_has_the_last_word() {
     assert_eq!(far.home.record()["host"]["name"], "far");
     far.home.run(&[&all[..], &["-H", "local"]].concat()).expect(0);
     assert_ne!(far.home.record()["host"]["name"], "far");
+}
+
+/// What runs in a work folder is stopped at the end.
+struct Stopped<'a>(&'a Home, PathBuf);
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.orch(&["stop", "--all"]).env("ORCH_WORK", &self.1).output();
+    }
+}
+
+#[test]
+fn over_ssh_a_line_that_is_cut_is_opened_anew_and_nothing_is_shown_twice() {
+    let Some(lab) = Lab::new() else { return };
+    let server = lab.serve("a", &[]);
+    lab.knows(&[&server]);
+    let config = lab.config(&[("box", server.port, "")]);
+    let home = Home::new();
+    let work = Stopped(&home, home.path("far/orch"));
+    let hosts = home.write("hosts.yaml", &format!("box: {{work: {}}}\n", work.1.display()));
+    let slow = slow();
+    let mut all = words(&["run", "sim-quick", "-H", "box", "--events", "--set", "share=true"], &slow);
+    all.extend(["--hosts", hosts.to_str().unwrap(), "--ssh-config", config.to_str().unwrap()]);
+    let viewer = home.orch(&all).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    until("the run", || known_at(&home).is_some());
+    let port = server.port;
+    server.stop();
+    std::thread::sleep(Duration::from_secs(5));
+    let mut again = None;
+    until("the server", || {
+        again = lab.serve_at("a", port, &[]);
+        again.is_some()
+    });
+    let ran = Ran::of(viewer.wait_with_output().unwrap()).expect(0);
+    let events: Vec<Value> = ran.stdout.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let numbers: Vec<u64> = events.iter().map(|event| event["seq"].as_u64().unwrap()).collect();
+    assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>());
+    assert_eq!(events.last().unwrap()["event"], "run_ended");
+    for told in ["the run goes on, trying again", "ok  line       back after"] {
+        assert_eq!(ran.stderr.matches(told).count(), 1, "{told}: {}", ran.stderr);
+    }
+    assert_eq!((&home.record()["complete"], &home.record()["host"]["name"]), (&json!(true), &json!("box")));
+    assert_eq!(contents(&home.newest_run()), contents(&Far::runs(&work.1.join("results"))[0]));
 }

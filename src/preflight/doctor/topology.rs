@@ -4,7 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Link {
     /// NVLink; with more of them, all the better.
-    NvLink(std::cmp::Reverse<u32>),
+    Nv(std::cmp::Reverse<u32>),
     /// One PCIe switch.
     Pix,
     /// Several PCIe switches.
@@ -25,7 +25,7 @@ impl Link {
             "PHB" => Link::Phb,
             "NODE" => Link::Node,
             "SYS" => Link::Sys,
-            _ => Link::NvLink(std::cmp::Reverse(word.strip_prefix("NV")?.parse().ok()?)),
+            _ => Link::Nv(std::cmp::Reverse(word.strip_prefix("NV")?.parse().ok()?)),
         })
     }
 }
@@ -33,7 +33,7 @@ impl Link {
 impl std::fmt::Display for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Link::NvLink(count) => write!(f, "{} NVLinks", count.0),
+            Link::Nv(count) => write!(f, "{} NVLinks", count.0),
             Link::Pix => f.write_str("one PCIe switch"),
             Link::Pxb => f.write_str("several PCIe switches"),
             Link::Phb => f.write_str("the processor's PCIe bridge"),
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn the_table_is_read_and_the_closest_are_found() {
         let topology = Topology::parse(FOUR).unwrap();
-        assert_eq!(topology.link(0, 3), Some(Link::NvLink(std::cmp::Reverse(4))));
+        assert_eq!(topology.link(0, 3), Some(Link::Nv(std::cmp::Reverse(4))));
         assert_eq!((topology.link(1, 2), topology.link(0, 0), topology.link(0, 9)), (Some(Link::Phb), None, None));
         assert_eq!(topology.worst(&[0, 1]), Some(Link::Sys));
         assert_eq!(topology.closest(&[0, 1, 2, 3], 2), Some(vec![0, 3]));
