@@ -33,7 +33,7 @@ async fn an_unknown_key_is_refused_with_its_fingerprint_and_what_accepts_it() {
     let error = fails(&ssh("box", &config)).await;
     let HostError::Key { fault, .. } = &error else { panic!("{error}") };
     let KeyFault::Unknown { shown, line, file, .. } = fault.as_ref() else { panic!("{error}") };
-    assert_eq!(*shown, lab.fingerprint("host_ed25519"));
+    assert_eq!(*shown, format!("ssh-ed25519 {}", lab.fingerprint("host_ed25519")));
     assert!(error.to_string().contains(shown.as_str()), "{error}");
     assert_eq!(*file, lab.path("known_hosts"));
     let help = help(&error);
