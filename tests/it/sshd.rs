@@ -71,6 +71,8 @@ impl Lab {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+        let _ = script.kill();
+        let _ = script.wait();
         panic!("sshd does not come up");
     }
 
