@@ -63,17 +63,18 @@ async fn carry<R: AsyncRead + Unpin, W: AsyncWrite + Unpin>(mut from: R, mut to:
     loop {
         let count = tokio::select! {
             count = from.read(&mut block) => count.unwrap_or(0),
-            down = see.wait_for(|state| *state == State::Down) => return drop(down),
+            _ = becomes(&mut see, |state| state == State::Down) => return,
         };
-        let passes = see.wait_for(|state| *state != State::Cut).await;
-        if !matches!(passes.as_deref(), Ok(State::Up)) || count == 0 {
-            return;
-        }
-        drop(passes);
-        if to.write_all(&block[..count]).await.is_err() {
+        let state = becomes(&mut see, |state| state != State::Cut).await;
+        if state != State::Up || count == 0 || to.write_all(&block[..count]).await.is_err() {
             return;
         }
     }
+}
+
+/// Waits for such a state.
+async fn becomes(see: &mut watch::Receiver<State>, wanted: impl Fn(State) -> bool) -> State {
+    see.wait_for(|state| wanted(*state)).await.map_or(State::Down, |state| *state)
 }
 
 #[tokio::test]
