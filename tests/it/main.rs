@@ -67,6 +67,7 @@ mod simulated_runs;
 mod simulated_server;
 mod slow_but_healthy;
 mod speculation;
+mod ssh_cuts;
 mod ssh_faults;
 mod ssh_hosts;
 mod sshd;

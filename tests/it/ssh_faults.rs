@@ -103,7 +103,7 @@ async fn a_session_that_is_killed_is_lost_and_not_an_exit_code() {
     for host in [ssh("box", &config), host("big", "big: {ssh: box, transport: openssh}", Some(&config))] {
         let began = lab.path("began");
         let _ = std::fs::remove_file(&began);
-        let script = format!("echo x > {}; exec sleep 1000", began.display());
+        let script = format!("echo x > {}; {}", began.display(), lab.for_ever());
         let command = words(&["sh", "-c", &script]);
         let running = host.run(&command, Bytes::new());
         let kill = async {
@@ -204,7 +204,7 @@ async fn a_command_that_nobody_waits_for_is_ended() {
     let config = lab.config(&[("box", server.port, "")]);
     let host = ssh("box", &config);
     let pid = lab.path("pid");
-    let script = format!("echo $$ > {0}.t; mv {0}.t {0}; exec sleep 1000", pid.display());
+    let script = format!("echo $$ > {0}.t; mv {0}.t {0}; {1}", pid.display(), lab.for_ever());
     let command = words(&["sh", "-c", &script]);
     {
         let running = host.run(&command, Bytes::new());
