@@ -9,7 +9,7 @@
 
 mod shared;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::process::ExitCode;
 
 use orch::clock::Clock;
@@ -95,16 +95,19 @@ fn recorded() -> Vec<TraceRow> {
 
 /// Percent of the prompts' tokens that are in blocks which an earlier prompt has had in the same places.
 fn wanted_hits(rows: &[TraceRow]) -> f64 {
-    let (mut known, mut hits, mut all) = (HashSet::new(), 0, 0);
+    // How much of a block was seen behind the blocks before it: the last one of a prompt is cut short.
+    let mut known: HashMap<Vec<u64>, u64> = HashMap::new();
+    let (mut hits, mut all) = (0, 0);
     for row in rows {
         let input = row.input.unwrap_or(0);
         all += input;
         let mut unbroken = true;
         for length in 1..=row.blocks.len() {
-            let is_known = !known.insert(row.blocks[..length].to_vec());
-            unbroken &= is_known;
-            let began = (length as u64 - 1) * BLOCK;
-            hits += if unbroken { BLOCK.min(input.saturating_sub(began)) } else { 0 };
+            let own = BLOCK.min(input.saturating_sub((length as u64 - 1) * BLOCK));
+            let seen = known.entry(row.blocks[..length].to_vec()).or_default();
+            hits += if unbroken { own.min(*seen) } else { 0 };
+            unbroken &= *seen == BLOCK;
+            *seen = own.max(*seen);
         }
     }
     hits as f64 / all as f64 * 100.0

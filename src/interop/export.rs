@@ -205,7 +205,7 @@ fn load(arrival: &Arrival) -> (Value, f64, Option<u32>) {
 }
 
 fn sglang(step: &StepResult, rows: &[Row], figures: &Figures<'_>) -> Value {
-    let (rate, _, concurrency) = load(&step.load.arrival);
+    let (rate, burstiness, concurrency) = load(&step.load.arrival);
     let mut into = Map::new();
     insert(
         &mut into,
@@ -214,6 +214,7 @@ fn sglang(step: &StepResult, rows: &[Row], figures: &Figures<'_>) -> Value {
             ("backend", json!("sglang-oai-chat")),
             ("dataset_name", json!(step.workload_name)),
             ("request_rate", rate),
+            ("burstiness", json!(burstiness)),
             ("max_concurrency", json!(concurrency)),
             (ARRIVAL, json!(arrival(&step.load.arrival))),
             ("duration", json!(figures.duration_s)),
@@ -232,6 +233,9 @@ fn sglang(step: &StepResult, rows: &[Row], figures: &Figures<'_>) -> Value {
     match figures.gaps() {
         Some(gaps) => spread(&mut into, "itl", &gaps, &PERCENTILES),
         None => summed(&mut into, "itl", figures.distribution("chunk_gap_ms"), &PERCENTILES),
+    }
+    if let Some(itls) = rows.iter().map(gaps_s).collect::<Option<Vec<_>>>() {
+        into.insert("itls".to_owned(), json!(itls));
     }
     let busy: f64 = figures.each(|row| row.last_ms).iter().sum();
     insert(

@@ -34,8 +34,8 @@ pub(super) struct Http2 {
     sender: SendRequest<Bytes>,
     connection: client::Connection<Timed, Bytes>,
     reads: Arc<Reads>,
-    /// Whether the connection has ended. It must not be polled again then.
-    ended: bool,
+    /// How the connection ended, once it has. It must not be polled again then.
+    ended: Option<Broken>,
     socket: RawFd,
     is_tls: bool,
 }
@@ -69,6 +69,7 @@ enum Event {
 }
 
 /// Why it will not go on.
+#[derive(Clone, Debug)]
 struct Broken {
     /// Whether the answer itself is against the rules.
     is_bad: bool,
@@ -107,7 +108,7 @@ impl Http2 {
         builder.initial_window_size(WINDOW).initial_connection_window_size(WINDOW).enable_push(false);
         let begun = builder.handshake(Timed { io, reads: reads.clone() }).await;
         let (sender, connection) = begun.map_err(|error| error.to_string())?;
-        Ok(Http2 { sender, connection, reads, ended: false, socket, is_tls })
+        Ok(Http2 { sender, connection, reads, ended: None, socket, is_tls })
     }
 
     /// Sends the request, which is written as HTTP/1.1 would send it, and reads its answer to the end. Returns whether the
@@ -160,7 +161,7 @@ impl Http2 {
                 }
                 Event::End => {
                     exchange.end(now);
-                    return !self.ended;
+                    return self.ended.is_none();
                 }
                 Event::Broken(broken) => {
                     broken.tell(exchange, clock.nanos());
@@ -193,7 +194,7 @@ impl Http2 {
         let mut cx = Context::from_waker(Waker::noop());
         self.drive(&mut cx);
         let refuses = matches!(self.sender.poll_ready(&mut cx), Poll::Ready(Err(_)));
-        self.ended || refuses || peek(self.socket) == Waiting::End
+        self.ended.is_some() || refuses || peek(self.socket) == Waiting::End
     }
 
     async fn send(&mut self, request: &[u8]) -> Result<Answer, Broken> {
@@ -215,24 +216,29 @@ impl Http2 {
 
     /// What comes next. What was read already is taken before more is read, so that it has the time of its own read.
     async fn next(&mut self, answer: &mut Answer) -> Event {
-        std::future::poll_fn(|cx| {
+        let event = std::future::poll_fn(|cx| {
             if let Poll::Ready(event) = answer.poll(cx) {
                 return Poll::Ready(event);
             }
             self.drive(cx);
             match answer.poll(cx) {
-                Poll::Pending if self.ended => Poll::Ready(Event::Broken(Broken::closed())),
+                Poll::Pending if self.ended.is_some() => Poll::Ready(Event::Broken(Broken::closed())),
                 other => other,
             }
-        })
-        .await
+        });
+        // A stream knows only that its connection is gone; the connection knows why.
+        match (event.await, &self.ended) {
+            (Event::Broken(_), Some(why)) => Event::Broken(why.clone()),
+            (event, _) => event,
+        }
     }
 
     /// Writes what is to be written and reads what is there.
     fn drive(&mut self, cx: &mut Context<'_>) {
-        if !self.ended {
-            // How it ended is told by the answer that it carried.
-            self.ended = Pin::new(&mut self.connection).poll(cx).is_ready();
+        if self.ended.is_none()
+            && let Poll::Ready(ended) = Pin::new(&mut self.connection).poll(cx)
+        {
+            self.ended = Some(ended.err().map_or_else(Broken::closed, |error| Broken::of(&error)));
         }
     }
 }

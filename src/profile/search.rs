@@ -55,7 +55,7 @@ mod tests {
             ("{concurrency: {from: 1, to: 8}, rate: {from: 1, to: 8}}", &["searches neither or both"]),
             ("{rate: {from: 8, to: 8}, shar: 1}", &["has nothing to search", "`shar`"]),
             ("concurrency", &["a map"]),
-            ("{concurrency: {from: 1}}", &["`to`"]),
+            ("{concurrency: {from: 1}}", &["`concurrency.to` is missing"]),
         ] {
             let error = search_text("--search", text).unwrap_err();
             let told: String = error.faults().map(|fault| serde_json::to_string(&fault).unwrap()).collect();

@@ -256,6 +256,10 @@ impl Paged {
         if let Some(pem) = endpoint.net.ca.as_ref().and_then(|path| std::fs::read(path).ok()) {
             builder = builder.tls_certs_only(reqwest::Certificate::from_pem_bundle(&pem).ok()?);
         }
+        if !endpoint.tls {
+            // Reading the system's certificates takes a while, and without TLS none is ever looked at.
+            builder = builder.tls_certs_only([]);
+        }
         // A proxy of the environment must not stand between: the engine's own page is asked for without one.
         let client = builder
             .no_proxy()

@@ -269,7 +269,10 @@ fn a_search_is_typed_in_the_words_of_a_profile() {
         (&["{concurrency: {from: 8, to: 2}}", "--goodput", "ttft_ms=1s"], "`from` is not below `to`"),
         (&["{concurrency: {from: 2, to: 8}}"], "--goodput"),
         (&["{rate: {from: 2, to: 8}}", "--goodput", "ttft_ms=1s", "--rate", "3"], "cannot be used with"),
-        (&["{concurrency: {from: 2, to: 8}}", "--goodput", "ttft_ms=1s", "--arrival", "constant"], "for a concurrency"),
+        (
+            &["{concurrency: {from: 2, to: 8}}", "--goodput", "ttft_ms=1s", "--arrival", "constant"],
+            "orch::bench::arrival",
+        ),
     ] {
         let refused = home.run(&[&common[..], words].concat()).expect(2);
         assert!(refused.stderr.contains(told), "{words:?}: {}", refused.stderr);

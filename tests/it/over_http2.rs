@@ -92,8 +92,11 @@ async fn connection(io: impl AsyncRead + AsyncWrite + Unpin, how: How) {
                 let _ = body.flow_control().release_capacity(bytes.len());
             }
             assert_eq!(is_post, size > 0);
-            if answer(respond, is_post, how).await.is_err() {
+            if let Err(body) = answer(respond, is_post, how).await {
                 let _ = sender.send(());
+                // Let go, it would be reset before its connection ends.
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                drop(body);
             }
         });
         if is_post && how == How::GoAway {
@@ -106,13 +109,14 @@ async fn connection(io: impl AsyncRead + AsyncWrite + Unpin, how: How) {
     }
 }
 
-/// Answers a request. An error: the connection is to end.
-async fn answer(mut respond: SendResponse<Bytes>, is_post: bool, how: How) -> Result<(), ()> {
+/// Answers a request. An error: the connection is to end, in the middle of this answer.
+async fn answer(mut respond: SendResponse<Bytes>, is_post: bool, how: How) -> Result<(), SendStream<Bytes>> {
     let head = |kind: &str| http::Response::builder().header("content-type", kind).body(()).unwrap();
     if !is_post {
         let mut body = respond.send_response(head("application/json"), false).unwrap();
         let models = r#"{"object":"list","data":[{"id":"the-model"}]}"#;
-        return body.send_data(Bytes::from_static(models.as_bytes()), true).map_err(drop);
+        let _ = body.send_data(Bytes::from_static(models.as_bytes()), true);
+        return Ok(());
     }
     if how == How::ResetAtOnce {
         respond.send_reset(Reason::REFUSED_STREAM);
@@ -138,7 +142,7 @@ async fn answer(mut respond: SendResponse<Bytes>, is_post: bool, how: How) -> Re
         }
         if n == 0 && how == How::GoAway {
             tokio::time::sleep(Duration::from_millis(30)).await;
-            return Err(());
+            return Err(body);
         }
     }
     let usage =

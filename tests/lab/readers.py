@@ -18,7 +18,6 @@ import argparse
 import importlib.util
 import json
 import os
-import shutil
 import sys
 import tempfile
 from pathlib import Path
@@ -135,9 +134,33 @@ def vllm_database(path, step):
     return f"{len(records)} records"
 
 
-def llmd(path, step):
-    need("llmd_benchmark_report")
-    raise Missing("no reader of it is known here")
+def llmd_schema(path, _):
+    need("llmd_benchmark_report", "jsonschema")
+    import jsonschema
+    import llmd_benchmark_report
+
+    schema = Path(llmd_benchmark_report.__file__).with_name("br_v0_1_json_schema.json")
+    schema = json.loads(schema.read_text())
+    jsonschema.validators.validator_for(schema)(schema).validate(json.loads(path.read_text()))
+    return "valid by its JSON schema, version 0.1"
+
+
+def llmd_reader(path, step):
+    need("llmd_benchmark_report", "pydantic", "yaml")
+    from llmd_benchmark_report.core import import_benchmark_report
+
+    metrics = import_benchmark_report(str(path)).metrics
+    ours = step["metrics"]
+    same("total_tokens_per_sec", metrics.throughput.total_tokens_per_sec, ours["total_tokens_per_s"])
+    for name, metric in [
+        ("time_to_first_token", "ttft_ms"),
+        ("time_per_output_token", "tpot_ms"),
+        ("inter_token_latency", "itl_ms"),
+        ("request_latency", "e2e_ms"),
+    ]:
+        for part in ("mean", "p50", "p90", "p95", "p99", "max"):
+            same(f"{name}.{part}", getattr(getattr(metrics.latency, name), part), ours[metric][part])
+    return f"{metrics.requests.total} requests, {metrics.requests.failures} failed"
 
 
 def hlog(path, step):
@@ -171,12 +194,13 @@ def main():
     asked = parser.parse_args()
     step = step_of(json.loads(asked.record.read_text()), asked.step)
     readers = [
+        ("llm-d: schema of the report", llmd_schema, "llmd.json"),
+        ("llm-d: reader of the report", llmd_reader, "llmd.json"),
+        ("HdrHistogram: log", hlog, "run.hlog"),
         ("vllm: a result that is there", vllm_existing, "vllm.json"),
         ("vllm: plot of a sweep", vllm_plot, "vllm.json"),
         ("vllm: Pareto front", vllm_pareto, "vllm.json"),
         ("vllm: PyTorch's database", vllm_database, "vllm.json"),
-        ("llm-d: benchmark report", llmd, "llmd.json"),
-        ("HdrHistogram: log", hlog, "run.hlog"),
     ]
     for name, reader, file in readers:
         told(name, lambda: reader(asked.exports / file, step))
