@@ -41,6 +41,7 @@ mod made_log;
 mod messages;
 mod never_ready;
 mod other_tools;
+mod over_http2;
 mod over_tls;
 mod patches;
 mod postgres;
