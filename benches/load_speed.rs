@@ -15,6 +15,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper_util::rt::TokioIo;
 use orch::clock::Clock;
+use orch::load::cores::Cores;
 use orch::load::{Options, Target, run_step};
 use orch::profile::Prompt;
 use orch::render::{Api, Arrival, Lengths, Load, Step, Stop, Workload};
@@ -280,7 +281,8 @@ fn client(address: SocketAddr, streams: usize, requests: usize, core: Option<usi
         goodput: None,
     };
     let target = Target { base_url: format!("http://{address}"), model: Some("m".to_owned()), ..Target::default() };
-    let options = Options { pin: core, ..Options::default() };
+    let cores = core.map(Cores::one).unwrap_or_default();
+    let options = Options { cores, ..Options::default() };
     let (clock, never) = (Clock::system(), CancellationToken::new());
     let mut unheard = |_: orch::load::Progress<'_>| ();
     let running = run_step(&target, &step, &clock, &never, &options, &mut unheard);

@@ -5,6 +5,7 @@
 
 mod bench;
 mod container;
+mod cores;
 mod counters;
 mod displace;
 mod effective;

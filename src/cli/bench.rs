@@ -3,6 +3,7 @@
 mod asked;
 mod flags;
 mod reach;
+mod way;
 
 use tokio_util::sync::CancellationToken;
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::rc::Rc;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -43,6 +44,11 @@ pub(crate) fn run(args: SimArgs, _global: &Global) -> Outcome {
         Some(path) => Scenario::load(path.as_ref()).map_err(|error| Failure::new(Exit::Usage, error))?,
         None => Scenario::default(),
     };
+    // Each of its clients takes a descriptor, and how many come is theirs to say. Where it cannot have more it does with
+    // what it has.
+    if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+    }
     if scenario.processes.rename == Renamed::All {
         processes::rename_main(scenario.played()).map_err(Failure::own)?;
     }

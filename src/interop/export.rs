@@ -17,6 +17,11 @@ pub enum Format {
     Llmd,
 }
 
+/// Percentiles that are written. vLLM's client writes those that it was asked for.
+const PERCENTILES: [u32; 3] = [90, 95, 99];
+/// A key of our own, which their readers pass over.
+pub(super) const ARRIVAL: &str = "arrival";
+
 /// A name under which the other tool has another formula, and how it differs.
 pub type Lossy = (&'static str, &'static str);
 
@@ -127,6 +132,8 @@ fn seconds(values: Vec<f64>) -> Vec<f64> {
 fn vllm(record: &Record, step: &StepResult, rows: &[Row], figures: &Figures<'_>) -> Value {
     let model = record.profile.pointer("/model/path").or_else(|| record.profile.get("model"));
     let (rate, burstiness, concurrency) = load(&step.load.arrival);
+    // Its readers take a rate for a number, or for `inf`.
+    let rate = if rate == json!("trace") { json!(figures.number("requests_per_s")) } else { rate };
     let mut into = Map::new();
     insert(
         &mut into,
@@ -141,6 +148,7 @@ fn vllm(record: &Record, step: &StepResult, rows: &[Row], figures: &Figures<'_>)
             ("request_rate", rate),
             ("burstiness", json!(burstiness)),
             ("max_concurrency", json!(concurrency)),
+            (ARRIVAL, json!(arrival(&step.load.arrival))),
             ("duration", json!(figures.duration_s)),
             ("completed", json!(step.counts.ok)),
             ("failed", json!(step.counts.failed)),
@@ -160,13 +168,13 @@ fn vllm(record: &Record, step: &StepResult, rows: &[Row], figures: &Figures<'_>)
     if let Some(itls) = rows.iter().map(gaps_s).collect::<Option<Vec<_>>>() {
         into.insert("itls".to_owned(), json!(itls));
     }
-    spread(&mut into, "ttft", &figures.each(|row| row.first_chunk_ms), &[99]);
-    spread(&mut into, "tpot", &figures.each(|row| row.tpot_ms), &[99]);
+    spread(&mut into, "ttft", &figures.each(|row| row.first_chunk_ms), &PERCENTILES);
+    spread(&mut into, "tpot", &figures.each(|row| row.tpot_ms), &PERCENTILES);
     match figures.gaps() {
-        Some(gaps) => spread(&mut into, "itl", &gaps, &[99]),
-        None => summed(&mut into, "itl", figures.distribution("chunk_gap_ms"), &[99]),
+        Some(gaps) => spread(&mut into, "itl", &gaps, &PERCENTILES),
+        None => summed(&mut into, "itl", figures.distribution("chunk_gap_ms"), &PERCENTILES),
     }
-    spread(&mut into, "e2el", &figures.each(|row| row.last_ms), &[99]);
+    spread(&mut into, "e2el", &figures.each(|row| row.last_ms), &PERCENTILES);
     if let Some(length) = figures.number("acceptance_length") {
         into.insert("spec_decode_acceptance_length".to_owned(), json!(length));
     }
@@ -175,6 +183,15 @@ fn vllm(record: &Record, step: &StepResult, rows: &[Row], figures: &Figures<'_>)
 
 fn gaps_s(row: &Row) -> Option<Vec<f64>> {
     Some(row.chunk_ms.as_ref()?.windows(2).map(|pair| (pair[1] - pair[0]) / 1e3).collect())
+}
+
+/// How requests came, in our own word: theirs do not tell a trace or even gaps from others.
+fn arrival(arrival: &Arrival) -> Option<&str> {
+    match arrival {
+        Arrival::Open { shape, .. } => Some(shape),
+        Arrival::Trace { .. } => Some("trace"),
+        Arrival::Closed { .. } | Arrival::Stages { .. } | Arrival::Bursts { .. } | Arrival::Search(_) => None,
+    }
 }
 
 /// Rate, burstiness and cap on requests in flight, as the clients write them.
@@ -188,9 +205,7 @@ fn load(arrival: &Arrival) -> (Value, f64, Option<u32>) {
 }
 
 fn sglang(step: &StepResult, rows: &[Row], figures: &Figures<'_>) -> Value {
-    let (rate, _, concurrency) = load(&step.load.arrival);
-    // Its own word for a rate without end.
-    let rate = if rate == json!("inf") { json!("inf") } else { rate };
+    let (rate, burstiness, concurrency) = load(&step.load.arrival);
     let mut into = Map::new();
     insert(
         &mut into,
@@ -199,7 +214,9 @@ fn sglang(step: &StepResult, rows: &[Row], figures: &Figures<'_>) -> Value {
             ("backend", json!("sglang-oai-chat")),
             ("dataset_name", json!(step.workload_name)),
             ("request_rate", rate),
+            ("burstiness", json!(burstiness)),
             ("max_concurrency", json!(concurrency)),
+            (ARRIVAL, json!(arrival(&step.load.arrival))),
             ("duration", json!(figures.duration_s)),
             ("completed", json!(step.counts.ok)),
             ("total_input_tokens", json!(figures.input())),
@@ -210,13 +227,15 @@ fn sglang(step: &StepResult, rows: &[Row], figures: &Figures<'_>) -> Value {
             ("total_throughput", json!(figures.number("total_tokens_per_s"))),
         ],
     );
-    let percentiles = [90, 95, 99];
-    spread(&mut into, "e2e_latency", &figures.each(|row| row.last_ms), &percentiles);
-    spread(&mut into, "ttft", &figures.each(|row| row.first_content_ms), &percentiles);
-    spread(&mut into, "tpot", &figures.each(|row| row.tpot_ms), &percentiles);
+    spread(&mut into, "e2e_latency", &figures.each(|row| row.last_ms), &PERCENTILES);
+    spread(&mut into, "ttft", &figures.each(|row| row.first_content_ms), &PERCENTILES);
+    spread(&mut into, "tpot", &figures.each(|row| row.tpot_ms), &PERCENTILES);
     match figures.gaps() {
-        Some(gaps) => spread(&mut into, "itl", &gaps, &percentiles),
-        None => summed(&mut into, "itl", figures.distribution("chunk_gap_ms"), &percentiles),
+        Some(gaps) => spread(&mut into, "itl", &gaps, &PERCENTILES),
+        None => summed(&mut into, "itl", figures.distribution("chunk_gap_ms"), &PERCENTILES),
+    }
+    if let Some(itls) = rows.iter().map(gaps_s).collect::<Option<Vec<_>>>() {
+        into.insert("itls".to_owned(), json!(itls));
     }
     let busy: f64 = figures.each(|row| row.last_ms).iter().sum();
     insert(

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use super::export::Lossy;
+use super::export::{ARRIVAL, Lossy};
 use crate::measure::validity::LEAST_REQUESTS;
 use crate::measure::{Distribution, ENOUGH, MetricValue};
 use crate::record::model::{Counts, Reason, StepResult};
@@ -97,7 +97,11 @@ fn of_result(tool: Tool, map: &Map<String, Value>, name: String) -> Result<Forei
     need("duration")?;
     need("output_throughput")?;
     let ok = count("completed").ok_or("it has no `completed`")?;
-    let failed = count("failed").or_else(|| count("num_prompts").map(|all| all.saturating_sub(ok))).unwrap_or(0);
+    let told = map.get("errors").and_then(Value::as_array);
+    let told =
+        told.map(|all| all.iter().filter(|text| text.as_str().is_some_and(|text| !text.is_empty())).count() as u64);
+    let failed =
+        count("failed").or_else(|| count("num_prompts").map(|all| all.saturating_sub(ok))).or(told).unwrap_or(0);
     let (metrics, lossy) = metrics(tool, map, ok);
     let counts = Counts { ok, failed, ..Counts::default() };
     let reasons = reasons(&counts);
@@ -155,13 +159,15 @@ fn reasons(counts: &Counts) -> Vec<Reason> {
 
 fn arrival(map: &Map<String, Value>, requests: u64) -> (Arrival, u64) {
     let most = map.get("max_concurrency").and_then(Value::as_u64).unwrap_or(requests).max(1);
+    let own = map.get(ARRIVAL).and_then(Value::as_str);
     let arrival = match map.get("request_rate") {
+        _ if own == Some("trace") => Arrival::Trace { speed: 1.0 },
+        Some(Value::String(word)) if word == "trace" => Arrival::Trace { speed: 1.0 },
         Some(Value::Number(rate)) => {
             let burstiness = map.get("burstiness").and_then(Value::as_f64).filter(|shape| *shape != 1.0);
-            let shape = if burstiness.is_some() { "gamma" } else { "poisson" };
+            let shape = own.unwrap_or(if burstiness.is_some() { "gamma" } else { "poisson" });
             Arrival::Open { rate: rate.as_f64().unwrap_or_default(), shape: shape.to_owned(), burstiness }
         }
-        Some(Value::String(word)) if word == "trace" => Arrival::Trace { speed: 1.0 },
         // Without a rate all come at once, unless a cap holds them back.
         _ => Arrival::Closed { concurrency: u32::try_from(most).unwrap_or(u32::MAX) },
     };
@@ -246,113 +252,4 @@ fn summed(map: &Map<String, Value>, name: &str, samples: u64) -> Option<Distribu
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::{Format, of_step};
-    use super::*;
-    use crate::measure::{Row, testing};
-    use crate::record::fold;
-    use crate::record::samples::{entries, result, story};
-
-    fn record() -> crate::record::model::Record {
-        fold(entries(story())).record
-    }
-
-    /// A step of twenty requests, one of which failed, and their rows.
-    fn measured() -> (StepResult, Vec<Row>) {
-        let mut timelines: Vec<_> = (0..19).map(|n| testing::ok(n, n + 100 + n * n, n + 900, 9)).collect();
-        timelines.push(crate::measure::Timeline {
-            error: Some("no".to_owned()),
-            outcome: crate::measure::Outcome::HttpError,
-            ..Default::default()
-        });
-        timelines.iter_mut().for_each(|one| one.first_chunk = one.chunks.first().map(|chunk| chunk.at));
-        let rows = timelines.iter().map(|timeline| Row::of(timeline, "single", true)).collect();
-        let measured = crate::measure::Measured { timelines, ..Default::default() };
-        let summary = crate::measure::summarize(&measured, &testing::step(testing::closed(4)), &Default::default());
-        let step = StepResult { metrics: summary.metrics, counts: summary.counts, ..result("single", 0.0) };
-        (step, rows)
-    }
-
-    #[test]
-    fn what_is_exported_is_imported_back_with_the_same_values() {
-        let (step, rows) = measured();
-        for (format, tool, same) in [
-            (Format::Vllm, Tool::Vllm, ["first_chunk_ms", "chunk_gap_ms", "e2e_ms"]),
-            (Format::Sglang, Tool::Sglang, ["ttft_content_ms", "chunk_gap_ms", "e2e_ms"]),
-        ] {
-            let (value, lossy) = of_step(format, &record(), &step, &rows);
-            assert!(!lossy.is_empty());
-            let back = read(tool, &value.to_string()).unwrap().remove(0);
-            assert_eq!((back.step.counts.ok, back.step.counts.failed), (19, if tool == Tool::Vllm { 1 } else { 0 }));
-            for id in ["requests_per_s", "output_tokens_per_s", "total_tokens_per_s"] {
-                assert_eq!(back.step.metrics.get(id), step.metrics.get(id), "{id} of {tool:?}");
-            }
-            for id in same {
-                let (MetricValue::Distribution(one), MetricValue::Distribution(two)) =
-                    (&back.step.metrics[id], &step.metrics[id])
-                else {
-                    panic!("{id} of {tool:?}")
-                };
-                for (one, two) in [(one.mean, two.mean), (one.p50, two.p50), (one.p99, two.p99)] {
-                    assert!((one.unwrap() - two.unwrap()).abs() < 1e-6, "{id} of {tool:?}: {one:?} {two:?}");
-                }
-            }
-        }
-    }
-
-    #[test]
-    fn a_result_without_details_is_its_sums() {
-        let text = r#"{"date":"20261130-113300","backend":"openai-chat","model_id":"m","num_prompts":64,"request_rate":4.0,
-            "burstiness":0.5,"max_concurrency":null,"duration":16.5,"completed":64,"total_output_tokens":8192,
-            "request_throughput":3.9,"request_goodput":null,"output_throughput":496.0,"total_token_throughput":900.0,
-            "mean_ttft_ms":50.0,"median_ttft_ms":48.0,"std_ttft_ms":3.0,"p99_ttft_ms":80.0}"#;
-        let found = read(Tool::Vllm, text).unwrap().remove(0);
-        let MetricValue::Distribution(ttft) = &found.step.metrics["first_chunk_ms"] else { panic!() };
-        assert_eq!((ttft.samples, ttft.p50, ttft.p99, ttft.max), (64, Some(48.0), Some(80.0), None));
-        assert!(found.step.valid && !found.step.metrics.contains_key("goodput_requests_per_s"));
-        assert_eq!(
-            found.step.load.arrival,
-            Arrival::Open { rate: 4.0, shape: "gamma".to_owned(), burstiness: Some(0.5) }
-        );
-        assert_eq!((found.model.as_deref(), found.date.as_deref()), (Some("m"), Some("20261130-113300")));
-    }
-
-    #[test]
-    fn lines_are_results_each_and_what_is_none_says_why() {
-        let line =
-            r#"{"duration":1.0,"completed":20,"output_throughput":5.0,"request_rate":"inf","max_concurrency":8}"#;
-        let found = read(Tool::Sglang, &format!("{line}\n{line}\n")).unwrap();
-        let names: Vec<_> = found.iter().map(|one| one.step.name.as_str()).collect();
-        assert_eq!(names, ["bench-1", "bench-2"]);
-        assert_eq!(found[0].step.load.arrival, Arrival::Closed { concurrency: 8 });
-        for (text, why) in [
-            ("", "it is empty"),
-            ("{}", "it has no `duration`"),
-            ("[1]", "line 1 is no object"),
-            ("Serving Benchmark Result", "line 1: expected value"),
-        ] {
-            let error = read(Tool::Vllm, text).unwrap_err().to_string();
-            assert!(error.contains(why), "{text}: {error}");
-        }
-    }
-
-    #[test]
-    fn the_report_of_llm_d_has_what_its_schema_asks_for() {
-        let (step, rows) = measured();
-        let (report, _) = of_step(Format::Llmd, &record(), &step, &rows);
-        assert_eq!(report["version"], "0.1");
-        for pointer in [
-            "/scenario/model/name",
-            "/scenario/load/name",
-            "/metrics/time/duration",
-            "/metrics/requests/total",
-            "/metrics/requests/input_length/mean",
-            "/metrics/requests/output_length/mean",
-            "/metrics/latency/time_to_first_token/mean",
-            "/metrics/throughput/total_tokens_per_sec",
-        ] {
-            assert!(report.pointer(pointer).is_some_and(|value| !value.is_null()), "{pointer}");
-        }
-        assert_eq!(report.pointer("/metrics/latency/time_per_output_token/units"), Some(&json!("ms/token")));
-    }
-}
+mod tests;

@@ -42,6 +42,7 @@ pub use holdings::{Holding, holdings, our_processes, port_holder, process_name};
 pub use lease::{AUTO_PORTS, Held, Lease, choose_port, reserve_gpus, reserve_port};
 pub use list::{Listed, State, list};
 pub use port::PortOwner;
+pub(crate) use port::listening;
 pub use process::{BootMoment, Process, Seen, began, own_line, processes};
 pub use server::{Exited, Hurry, Server};
 pub use start::{Start, start};

@@ -91,6 +91,12 @@ pub(crate) fn name(pid: u32) -> String {
     }
 }
 
+/// The processes that listen on a port, as far as they can be looked at.
+pub(crate) fn listening(port: u16) -> io::Result<Vec<u32>> {
+    let pids: Vec<Vec<u32>> = listeners(port)?.iter().map(Listener::pids).collect::<io::Result<_>>()?;
+    Ok(pids.concat())
+}
+
 /// The sockets that listen on a port.
 pub(crate) fn listeners(port: u16) -> io::Result<Vec<Listener>> {
     let mut found = parse(&std::fs::read_to_string("/proc/net/tcp")?, port);

@@ -9,6 +9,7 @@ use super::batch::{Batch, Shared};
 use super::exchange::Exchange;
 use super::pool::Slot;
 use super::requests::Request;
+use super::wire::Connection;
 use crate::clock::{Clock, Nanos};
 use crate::measure::text::Tail;
 use crate::measure::{Outcome, Timeline};
@@ -134,8 +135,10 @@ fn may_be_sent_again(timeline: &Timeline) -> bool {
 /// Takes the slot's connection, or opens one, and has it carry the request. A connection that is not at a clean end
 /// does not go back to its slot.
 async fn carry(shared: &Shared, slot: &mut Slot, bytes: &[u8], exchange: &mut Exchange, pulse: &Pulse) {
-    let mut connection = match slot.take() {
-        Some(connection) if !connection.is_stale() => connection,
+    let mut kept = slot.take();
+    let stale = kept.as_mut().is_some_and(Connection::is_stale);
+    let mut connection = match kept {
+        Some(connection) if !stale => connection,
         other => {
             // Closed right after its answer, and not for having been idle: the next one will be, too.
             if other.is_some_and(|connection| connection.idle_since.elapsed() < SOON) {

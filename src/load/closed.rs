@@ -48,7 +48,7 @@ pub(super) async fn slot(shared: Arc<Shared>, batch: Arc<Batch>, cut: Cancellati
             () = cut.cancelled() => {}
             () = tokio::time::sleep(patience) => {}
         }
-        if slot.as_ref().is_some_and(Connection::is_stale) {
+        if slot.as_mut().is_some_and(Connection::is_stale) {
             shared.closes.store(true, Ordering::Relaxed);
             slot = None;
         }

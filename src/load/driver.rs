@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::batch::{Batch, Shared};
 use super::closed::slot;
+use super::cores::{Cores, Ticks};
 use super::open::{Idle, arrivals, re_panic};
 use super::pool::{Slot, allow_open_files};
 use super::requests::{self, Requests};
@@ -160,16 +161,13 @@ impl Driver {
     /// Runs the step on this thread.
     pub(super) fn run(self) -> Result<(), LoadError> {
         allow_open_files(self.arrival.connections(self.requests))?;
-        if let Some(core) = self.shared.options.pin {
-            // A core that cannot be had makes it less exact, not wrong.
-            let mut set = nix::sched::CpuSet::new();
-            let _ = set.set(core).and_then(|()| nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &set));
-        }
+        // Cores that cannot be had make it less exact, not wrong.
+        let held = Some(self.shared.options.cores.clone()).filter(Cores::hold).unwrap_or_default();
         let runtime = crate::host::runtime::on_this_thread().map_err(LoadError::Thread)?;
-        runtime.block_on(self.drive())
+        runtime.block_on(self.drive(held))
     }
 
-    async fn drive(self) -> Result<(), LoadError> {
+    async fn drive(self, held: Cores) -> Result<(), LoadError> {
         let Driver { shared, gets, endpoints, arrival, warmup, requests, duration, seed, .. } = self;
         let Driver { interrupt, reports, may_go, .. } = self;
         let shared = Arc::new(shared);
@@ -203,17 +201,20 @@ impl Driver {
             work.tell(Report::Part { part: Part::Measured, requests, duration_s });
         }
         work.lags.clear();
+        let ticks = Ticks::now(&held);
         let (began, cpu) = (shared.clock.nanos(), thread_cpu());
         let mut late = Vec::new();
         if survived {
             let end = duration.map(|duration| Instant::now() + duration);
             late = work.run(Arc::new(Batch::new(Part::Measured, requests, end)), slots).await.1;
         }
+        let ended = shared.clock.nanos();
+        let stolen = ticks.and_then(|before| Ticks::now(&held)?.stolen_since(&before));
         let measured = Measured {
             opened,
             connects,
             began,
-            ended: shared.clock.nanos(),
+            ended,
             interrupted: work.is_interrupted(),
             outlived_grace: shared.outlived_grace.load(Ordering::Relaxed),
             gave_up: shared.gave_up.get().cloned(),
@@ -221,6 +222,8 @@ impl Driver {
             late,
             lags: std::mem::take(&mut work.lags),
             cpu: thread_cpu().zip(cpu).map(|(now, before)| now.saturating_sub(before)),
+            cores: held.to_string(),
+            stolen,
             ..Measured::default()
         };
         work.tell(Report::Over(Box::new(measured)));

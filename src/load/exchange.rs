@@ -465,5 +465,7 @@ fn kind(said: &Said<'_>) -> ChunkKind {
     }
 }
 
+mod framed;
+
 #[cfg(test)]
 mod tests;

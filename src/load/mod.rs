@@ -9,11 +9,13 @@ mod attempt;
 mod batch;
 mod body;
 mod closed;
+pub mod cores;
 mod draw;
 mod driver;
 mod error;
 pub mod exchange;
 pub mod http;
+mod http2;
 pub mod lengths;
 pub mod memo;
 pub mod models;
@@ -27,6 +29,7 @@ mod running;
 mod salt;
 pub mod schedule;
 pub mod settle;
+mod socket;
 pub mod sse;
 mod talk;
 pub mod tokenize;
@@ -89,8 +92,8 @@ pub struct Options {
     pub ask_usage: bool,
     /// Set by whoever sees that the server compiles: a warm-up by convergence then goes on.
     pub compiling: settle::Compiling,
-    /// The core that the load's thread is held to; `None` lets the system choose.
-    pub pin: Option<usize>,
+    /// The cores that the load's threads are held to; none lets the system choose.
+    pub cores: cores::Cores,
     /// How the server counts, by [`lengths::calibrate`], where prompts are made to a length.
     pub vocabulary: Option<lengths::Vocabulary>,
 }
@@ -105,7 +108,7 @@ impl Default for Options {
             grace: Duration::from_secs(60),
             ask_usage: true,
             compiling: settle::Compiling::default(),
-            pin: None,
+            cores: cores::Cores::default(),
             vocabulary: None,
         }
     }

@@ -70,6 +70,9 @@ async fn get(endpoint: &Endpoint, headers: &[(String, String)]) -> Result<Vec<u8
 pub(super) async fn answer_to(endpoint: &Endpoint, request: &[u8]) -> Result<(u16, Vec<u8>), NoList> {
     let opened = Dialer::new(endpoint).await?.open().await;
     let mut connection = opened.map_err(|error| NoList::NotConnected(error.words))?;
+    if let Some(answered) = connection.ask_by_http2(request, SIZE_LIMIT).await {
+        return Ok(answered?);
+    }
     let mut decoder = Decoder::default();
     let (mut status, mut body, mut fault) = (None, Vec::new(), None);
     connection

@@ -22,6 +22,8 @@ pub struct Net {
     pub ca: Option<PathBuf>,
     /// Whether any certificate is believed.
     pub insecure: bool,
+    /// Whether HTTP/2 is spoken: agreed on under TLS, else known before.
+    pub http2: bool,
 }
 
 /// A proxy of HTTP.
@@ -88,7 +90,7 @@ pub(super) fn tls(net: &Net) -> Result<ClientConfig, LoadError> {
         }
         (None, false) => ClientConfig::with_platform_verifier().map_err(fail)?,
     };
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    config.alpn_protocols = vec![if net.http2 { b"h2".to_vec() } else { b"http/1.1".to_vec() }];
     Ok(config)
 }
 

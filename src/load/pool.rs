@@ -47,7 +47,7 @@ impl Shared {
         // A server that closes after each answer without saying so does it in a moment: better seen now than by a request.
         tokio::time::sleep(CLOSING_PATIENCE).await;
         for slot in &mut slots {
-            if slot.as_ref().is_some_and(Connection::is_stale) {
+            if slot.as_mut().is_some_and(Connection::is_stale) {
                 self.closes.store(true, Ordering::Relaxed);
                 *slot = None;
             }
@@ -58,7 +58,10 @@ impl Shared {
 
     /// Opens the connections that are missing or that the server has closed since they were used.
     pub(super) async fn reopen(&self, slots: &mut [Slot]) {
-        for slot in slots.iter_mut().filter(|slot| slot.as_ref().is_none_or(Connection::is_stale)) {
+        for slot in slots {
+            if slot.as_mut().is_some_and(|connection| !connection.is_stale()) {
+                continue;
+            }
             // What cannot be opened here is tried again, and recorded, by the request that needs it.
             *slot = self.open().await.ok().map(|(connection, _)| connection);
             if slot.is_none() {

@@ -1,46 +1,34 @@
 //! Connections: bytes out, bytes in, and the moment right after each read.
-//!
-//! One read buffer serves all connections of a thread: it is filled and emptied within one poll, so that a thousand
-//! open streams hold no thousand buffers.
 
-use std::cell::RefCell;
 use std::io;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
-use std::os::fd::AsRawFd;
 use std::path::PathBuf;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use nix::sys::socket::{MsgFlags, recv};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::exchange::{Exchange, Step};
+use super::http2::Http2;
+use super::socket::{BUFFER, Io};
 use super::url::Endpoint;
 use super::{LoadError, net};
 use crate::clock::{Clock, Nanos};
 use crate::measure::Outcome;
 
-const BUFFER: usize = 256 << 10;
 /// How long a transfer may last after the stream has said that it is done. Its slot waits for it, so that waiting long
 /// would make a server that never ends its transfers look slow.
-const LAST_WORD: Duration = Duration::from_millis(20);
+pub(super) const LAST_WORD: Duration = Duration::from_millis(20);
 
 /// The longest head of a proxy's answer.
 const TUNNEL_HEAD: usize = 16 << 10;
-
-thread_local! {
-    static READ_BUFFER: RefCell<Vec<u8>> = RefCell::new(vec![0; BUFFER]);
-}
 
 /// Where connections go, resolved once.
 #[derive(Clone)]
@@ -49,6 +37,8 @@ pub(super) struct Dialer {
     tls: Option<(TlsConnector, ServerName<'static>)>,
     /// What a proxy is asked for a tunnel, where there is one in between.
     tunnel: Option<String>,
+    /// Whether HTTP/2 is spoken.
+    http2: bool,
 }
 
 /// Where bytes go.
@@ -98,7 +88,7 @@ pub(super) struct NoConnection {
 
 /// An open connection.
 pub(super) struct Connection {
-    io: Io,
+    carrier: Carrier,
     /// Which of the target's places it leads to.
     pub(super) place: usize,
     /// How many generating requests it has carried.
@@ -109,18 +99,19 @@ pub(super) struct Connection {
     pub(super) idle_since: Instant,
 }
 
-enum Io {
-    Plain(TcpStream),
-    Unix(UnixStream),
-    Tls(Box<TlsStream<TcpStream>>),
+/// How requests are put.
+enum Carrier {
+    Http1(Io),
+    Http2(Box<Http2>),
 }
 
 impl Dialer {
     /// Looks the host up. A name that is not found fails the requests, not the step.
     pub(super) async fn new(endpoint: &Endpoint) -> Result<Self, LoadError> {
         let tls = if endpoint.tls { Some(tls(endpoint)?) } else { None };
+        let http2 = endpoint.net.http2;
         if let Some(path) = &endpoint.unix {
-            return Ok(Dialer { way: Way::Unix(path.clone()), tls, tunnel: None });
+            return Ok(Dialer { way: Way::Unix(path.clone()), tls, tunnel: None, http2 });
         }
         let proxy = endpoint.net.proxy.as_ref();
         let (host, port) = proxy.map_or((&endpoint.host, endpoint.port), |proxy| (&proxy.host, proxy.port));
@@ -133,7 +124,7 @@ impl Dialer {
             false => format!("{}:{}", endpoint.host, endpoint.port),
         };
         let tunnel = proxy.filter(|_| endpoint.tls).map(|_| format!("CONNECT {to} HTTP/1.1\r\nhost: {to}\r\n\r\n"));
-        Ok(Dialer { way: Way::Tcp(addresses), tls, tunnel })
+        Ok(Dialer { way: Way::Tcp(addresses), tls, tunnel, http2 })
     }
 
     /// Opens a connection to the first address that takes it.
@@ -143,7 +134,7 @@ impl Dialer {
             Way::Unix(path) => {
                 let stream = UnixStream::connect(path).await;
                 let stream = stream.map_err(|error| refused(format!("{}: {error}", path.display())))?;
-                return Ok(Connection::new(Io::Unix(stream)));
+                return self.speak(Io::Unix(stream)).await.map_err(refused);
             }
             Way::Tcp(addresses) => addresses.as_ref().map_err(|words| refused(words.clone()))?,
         };
@@ -173,7 +164,17 @@ impl Dialer {
                 Io::Tls(Box::new(connector.connect(name.clone(), stream).await.map_err(refused)?))
             }
         };
-        Ok(Connection::new(io))
+        let refused = |words| NoConnection { outcome: Outcome::ConnectFailed, words: format!("{address}: {words}") };
+        self.speak(io).await.map_err(refused)
+    }
+
+    /// What is spoken on it.
+    async fn speak(&self, io: Io) -> Result<Connection, String> {
+        let carrier = match self.http2 {
+            false => Carrier::Http1(io),
+            true => Carrier::Http2(Box::new(Http2::begin(io).await?)),
+        };
+        Ok(Connection { carrier, place: 0, served: 0, used: false, idle_since: Instant::now() })
     }
 }
 
@@ -208,10 +209,6 @@ fn is_certificate(error: &io::Error) -> bool {
 }
 
 impl Connection {
-    fn new(io: Io) -> Self {
-        Connection { io, place: 0, served: 0, used: false, idle_since: Instant::now() }
-    }
-
     /// Sends the request and reads its answer to the end. The exchange holds what came, also when this is dropped.
     /// Returns whether the connection may be used again. `progress` is told after each read how many generating chunks
     /// came in it, and when.
@@ -224,13 +221,17 @@ impl Connection {
     ) -> bool {
         exchange.timeline().connection_reused = std::mem::replace(&mut self.used, true);
         exchange.timeline().sent.get_or_insert(clock.nanos());
+        let io = match &mut self.carrier {
+            Carrier::Http1(io) => io,
+            Carrier::Http2(http2) => return http2.run(request, exchange, clock, progress).await,
+        };
         // A server may answer before it has read everything, and close: so a failed write is told by what is read.
-        let written = self.io.write_all(request).await;
+        let written = io.write_all(request).await;
         let mut end = None;
         loop {
             let before = exchange.chunks();
             let mut now = 0;
-            let read = self.io.read_some(|bytes| {
+            let read = io.read_some(|bytes| {
                 now = clock.nanos();
                 exchange.feed(bytes, now)
             });
@@ -268,20 +269,10 @@ impl Connection {
     }
 
     /// Whether the server has closed it by now, or sent what nobody asked for.
-    ///
-    /// The socket itself is asked: the runtime would only say what it had heard at its last look around.
-    pub(super) fn is_stale(&self) -> bool {
-        let (socket, plain) = match &self.io {
-            Io::Plain(stream) => (stream.as_raw_fd(), true),
-            Io::Unix(stream) => (stream.as_raw_fd(), true),
-            Io::Tls(stream) => (stream.get_ref().0.as_raw_fd(), false),
-        };
-        let mut byte = [0];
-        match recv(socket, &mut byte, MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT) {
-            Ok(0) => true,
-            // Under TLS there may be a session ticket.
-            Ok(_) => plain,
-            Err(error) => error != nix::errno::Errno::EAGAIN,
+    pub(super) fn is_stale(&mut self) -> bool {
+        match &mut self.carrier {
+            Carrier::Http1(io) => io.is_stale(),
+            Carrier::Http2(http2) => http2.is_stale(),
         }
     }
 
@@ -289,6 +280,9 @@ impl Connection {
     pub(super) async fn warm(&mut self, request: &[u8]) -> bool {
         let mut answer = super::http::Decoder::default();
         let mut size = 0;
+        if let Some(answered) = self.ask_by_http2(request, BUFFER).await {
+            return answered.is_ok();
+        }
         let asked = self
             .ask(request, |bytes| {
                 let bytes = bytes.unwrap_or_default();
@@ -308,9 +302,10 @@ impl Connection {
         mut take: impl FnMut(Option<&[u8]>) -> ControlFlow<()>,
     ) -> io::Result<()> {
         self.used = true;
-        self.io.write_all(request).await?;
+        let Carrier::Http1(io) = &mut self.carrier else { return Err(io::ErrorKind::Unsupported.into()) };
+        io.write_all(request).await?;
         loop {
-            let step = match self.io.read_some(|bytes| take(Some(bytes))).await? {
+            let step = match io.read_some(|bytes| take(Some(bytes))).await? {
                 Some(step) => step,
                 None => {
                     let _ = take(None);
@@ -322,39 +317,11 @@ impl Connection {
             }
         }
     }
-}
 
-impl Io {
-    /// Reads what is there and gives it to `take`, in the same poll; `None` at the end.
-    async fn read_some<T>(&mut self, mut take: impl FnMut(&[u8]) -> T) -> io::Result<Option<T>> {
-        std::future::poll_fn(|cx| {
-            READ_BUFFER.with_borrow_mut(|buffer| {
-                let mut read = ReadBuf::new(buffer);
-                std::task::ready!(self.poll_read(cx, &mut read))?;
-                let bytes = read.filled();
-                Poll::Ready(Ok(if bytes.is_empty() { None } else { Some(take(bytes)) }))
-            })
-        })
-        .await
-    }
-
-    fn poll_read(&mut self, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        match self {
-            Io::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Io::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
-            Io::Tls(stream) => Pin::new(stream.as_mut()).poll_read(cx, buffer),
-        }
-    }
-
-    async fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
-        async fn all(stream: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> io::Result<()> {
-            stream.write_all(bytes).await?;
-            stream.flush().await
-        }
-        match self {
-            Io::Plain(stream) => all(stream, bytes).await,
-            Io::Unix(stream) => all(stream, bytes).await,
-            Io::Tls(stream) => all(stream.as_mut(), bytes).await,
-        }
+    /// Status and body of the answer to a request for something small, where HTTP/2 is spoken; else `None`.
+    pub(super) async fn ask_by_http2(&mut self, request: &[u8], most: usize) -> Option<io::Result<(u16, Vec<u8>)>> {
+        let Carrier::Http2(http2) = &mut self.carrier else { return None };
+        self.used = true;
+        Some(http2.ask(request, most).await)
     }
 }

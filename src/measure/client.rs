@@ -47,6 +47,14 @@ pub struct Client {
     /// where that was never run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ceiling_ratio: Option<f64>,
+    /// The cores that the load was held to, apart from the server's, as the kernel lists them (`8-15`); absent where the
+    /// system chose.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<String>,
+    /// Share of the time of those cores, or of all, that a hypervisor gave to others while it measured; absent where the
+    /// system does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub steal_ratio: Option<f64>,
 }
 
 impl Client {
@@ -63,6 +71,8 @@ impl Client {
             ceiling_ratio: ceiling
                 .filter(|ceiling| *ceiling > 0.0)
                 .and_then(|ceiling| share(chunks as f64 * 1e9 / ceiling)),
+            cores: Some(measured.cores.clone()).filter(|cores| !cores.is_empty()),
+            steal_ratio: measured.stolen,
         }
     }
 }
@@ -80,11 +90,14 @@ mod tests {
             ended: 3_000_000_000,
             cpu: Some(500_000_000),
             lags: vec![1_000_000, 3_000_000],
+            cores: "8-15".to_owned(),
+            stolen: Some(0.01),
             ..Measured::default()
         };
         let client = Client::of(&measured, Some(50.0));
         assert_eq!((client.busy_ratio, client.ceiling_ratio, client.late_ms), (Some(0.25), Some(0.1), None));
         assert_eq!(client.lag_ms.max, Some(3.0));
+        assert_eq!((client.cores.as_deref(), client.steal_ratio), (Some("8-15"), Some(0.01)));
         let unknown = Client::of(&Measured { scheduled: true, late: vec![2_000_000], ..Measured::default() }, None);
         assert_eq!((unknown.busy_ratio, unknown.ceiling_ratio), (None, None));
         assert_eq!(unknown.late_ms.unwrap().p50, Some(2.0));

@@ -35,4 +35,8 @@ pub struct Measured {
     pub lags: Vec<Nanos>,
     /// Processor time of the load's thread while it measured; `None` where the system does not tell.
     pub cpu: Option<Nanos>,
+    /// The cores that the load was held to, as the kernel lists them; empty where the system chose.
+    pub cores: String,
+    /// The share of the time of those cores, or of all, that the machine below gave to somebody else while it measured.
+    pub stolen: Option<f64>,
 }

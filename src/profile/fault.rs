@@ -87,6 +87,11 @@ impl ProfileError {
         Self::of("scenario", asked, sources, faults)
     }
 
+    /// The same for a search.
+    pub(crate) fn of_search(asked: &str, sources: &Sources, faults: Vec<Fault>) -> Self {
+        Self::of("search", asked, sources, faults)
+    }
+
     /// The same for a sweep.
     pub(crate) fn of_sweep(asked: &str, sources: &Sources, faults: Vec<Fault>) -> Self {
         Self::of("sweep", asked, sources, faults)

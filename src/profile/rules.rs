@@ -3,6 +3,7 @@
 
 mod bench;
 pub(crate) mod scenario;
+pub(crate) mod search;
 
 use std::collections::{BTreeMap, HashMap};
 

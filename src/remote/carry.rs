@@ -141,12 +141,12 @@ mod tests {
             "host: ct129\nmodel: {{path: /models/x}}\nquality: {{file: '{prompts}'}}\nengine: {{patches: ['{patch}']}}\n\
              bench: {{single: {{prompts: [builtin/chat, '{prompts}']}}, traced: {{trace: {{file: '{patch}'}}}}}}\n"
         );
-        let carried = carry(&yaml, Path::new("/work/files")).unwrap();
+        let carried = carry(&yaml, Path::new("/srv/files")).unwrap();
         let profile: Value = serde_yaml::from_str(&carried.yaml).unwrap();
         assert_eq!((profile.get("host"), &profile["model"]["path"]), (None, &Value::from("/models/x")));
         assert_eq!(carried.files.len(), 2, "each once");
         let there = profile["quality"]["file"].as_str().unwrap();
-        assert!(there.starts_with("/work/files/") && there.ends_with("-a b.jsonl"), "{there}");
+        assert!(there.starts_with("/srv/files/") && there.ends_with("-a b.jsonl"), "{there}");
         assert_eq!(profile["bench"]["single"]["prompts"], serde_json::json!(["builtin/chat", there]));
         assert_eq!(profile["engine"]["patches"][0], profile["bench"]["traced"]["trace"]["file"]);
         let names: Vec<&Path> = carried.files.iter().map(|(path, _)| path.as_path()).collect();

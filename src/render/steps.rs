@@ -90,16 +90,20 @@ fn arrivals(bench: &Bench) -> Vec<(String, Arrival)> {
     if let Some(trace) = &bench.trace {
         arrivals.push(("trace".to_owned(), Arrival::Trace { speed: trace.speed.unwrap_or(1.0) }));
     }
-    if let Some(SearchKeys { concurrency, rate, share, within }) = &bench.search {
-        let of_rate = rate.map(|ends| (SearchOf::Rate, ends));
-        if let Some((of, ends)) = concurrency.map(|ends| (SearchOf::Concurrency, ends)).or(of_rate) {
-            let (from, to) = (ends.from, ends.to);
-            let shape = (of == SearchOf::Rate).then(shape);
-            let search = Search { of, from, to, share: *share, within: *within, shape, burstiness };
-            arrivals.push(("search".to_owned(), Arrival::Search(search)));
-        }
-    }
+    let search = bench.search.as_ref().and_then(|keys| Search::of(keys, &shape(), burstiness));
+    arrivals.extend(search.map(|search| ("search".to_owned(), Arrival::Search(search))));
     arrivals
+}
+
+impl Search {
+    /// What the keys of a profile say. `None` where they name nothing that is raised.
+    pub fn of(keys: &SearchKeys, shape: &str, burstiness: Option<f64>) -> Option<Self> {
+        let SearchKeys { concurrency, rate, share, within } = keys;
+        let of_rate = rate.map(|ends| (SearchOf::Rate, ends));
+        let (of, ends) = concurrency.map(|ends| (SearchOf::Concurrency, ends)).or(of_rate)?;
+        let shape = (of == SearchOf::Rate).then(|| shape.to_owned());
+        Some(Search { of, from: ends.from, to: ends.to, share: *share, within: *within, shape, burstiness })
+    }
 }
 
 fn workload(name: &str, bench: &Bench, definition: &Definition) -> Result<Workload, Vec<Fault>> {

@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime};
 
 use tokio_util::sync::CancellationToken;
 
-use super::counters::{Sources, Watch};
+use super::counters::{Answered, Sources, Watch};
 use super::error::{RunError, Stop};
 use super::machine::Readings;
 use super::serving::{Compiled, ServerLog};
-use super::{effective, recount};
+use super::{cores, effective, recount};
 use crate::clock::Clock;
 use crate::event::{Emit, EmitError, Event, Scope};
 use crate::gate;
@@ -141,7 +141,8 @@ pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Fil
     }
     let mut told = Told::new(bench, &halt, scope.clone(), files);
     let vocabulary = super::until(&halt, load::lengths::calibrate(bench.target, &step.workload, bench.clock)).await??;
-    let options = Options { vocabulary, ..bench.options.clone() };
+    let cores = cores::apart_from(bench.target).await;
+    let options = Options { vocabulary, cores, ..bench.options.clone() };
     let mut running = load::Running::start(bench.target, step, bench.clock, &halt, &options)?;
     let mut compiled = Compiled::from_now(bench.server_log);
     let warm_up = running
@@ -172,7 +173,7 @@ pub(super) async fn measure_step(bench: &Bench<'_>, step: &Step, files: &mut Fil
     told.holds = tokenize.is_some();
     let measured = watch.during(running.measure(&mut |progress| told.tell(&progress))).await;
     // The last answer has ended just now.
-    let seen = watch.after().await;
+    let seen = watch.after(measured.as_ref().ok().and_then(Answered::of)).await;
     let mut measured = match measured {
         Ok(measured) => measured,
         Err(error) => {

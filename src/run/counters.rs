@@ -11,8 +11,8 @@ use regex::Regex;
 use crate::clock::Clock;
 use crate::engine::{self, Definition};
 use crate::load::Target;
-use crate::measure::Seen;
 use crate::measure::counters::{AcceptanceLines, Counter, CounterRules, Page, Reading, Window};
+use crate::measure::{Measured, Seen, TokenSource};
 use crate::profile::{EngineKind, Profile};
 
 /// A connection to the page may take so long,
@@ -98,6 +98,31 @@ pub(super) struct Watch<'a> {
     log_from: Option<u64>,
 }
 
+/// What the load itself has seen to its end, where it knows that to the last token.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answered {
+    requests: u64,
+    tokens: u64,
+}
+
+impl Answered {
+    /// `None` where a request failed, or the server did not say how many tokens it generated.
+    pub(super) fn of(measured: &Measured) -> Option<Self> {
+        let tokens = measured.timelines.iter().map(|timeline| match timeline.output_tokens() {
+            (tokens, Some(TokenSource::Usage | TokenSource::Engine)) => Some(tokens),
+            _ => None,
+        });
+        Some(Answered { requests: measured.timelines.len() as u64, tokens: tokens.sum::<Option<u64>>()? })
+    }
+
+    /// Whether the counters have moved by exactly this between two readings.
+    fn are_on(self, before: &Reading, after: &Reading, rules: &CounterRules) -> bool {
+        let counted = |counter| Some(after.value(counter, rules)? - before.value(counter, rules).unwrap_or(0.0));
+        counted(Counter::OutputTokens) == Some(self.tokens as f64)
+            && counted(Counter::Requests).is_none_or(|requests| requests == self.requests as f64)
+    }
+}
+
 /// A client for the page, and its address.
 struct Paged {
     client: reqwest::Client,
@@ -155,11 +180,16 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Reads the counters after the last answer, and says what was seen.
-    pub(super) async fn after(mut self) -> Seen {
+    /// Reads the counters after the last answer, and says what was seen. A page that has counted all that has `answered`
+    /// is not waited for.
+    pub(super) async fn after(mut self, answered: Option<Answered>) -> Seen {
         let mut after = self.read().await;
         for _ in 1..READINGS_AFTER {
-            let Some((rules, _)) = self.before else { break };
+            let Some((rules, before)) = &self.before else { break };
+            let has_all = answered.zip(after.as_ref()).is_some_and(|(all, after)| all.are_on(before, after, rules));
+            if has_all {
+                break;
+            }
             tokio::time::sleep(SETTLE).await;
             let again = self.read().await;
             let count = |reading: &Option<Reading>| {
@@ -225,6 +255,10 @@ impl Paged {
         }
         if let Some(pem) = endpoint.net.ca.as_ref().and_then(|path| std::fs::read(path).ok()) {
             builder = builder.tls_certs_only(reqwest::Certificate::from_pem_bundle(&pem).ok()?);
+        }
+        if !endpoint.tls {
+            // Reading the system's certificates takes a while, and without TLS none is ever looked at.
+            builder = builder.tls_certs_only([]);
         }
         // A proxy of the environment must not stand between: the engine's own page is asked for without one.
         let client = builder

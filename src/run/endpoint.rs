@@ -1,8 +1,8 @@
 //! The story of `orch bench`: an endpoint that is already up is measured, and nothing is started or stopped.
 
-use super::bench::{Bench, Files, measure_step};
+use super::bench::{Bench, Files};
 use super::error::{RunError, Stop};
-use super::{effective, judge, quality};
+use super::{effective, judge, quality, search};
 use crate::event::{Emit, Event, Scope};
 use crate::measure::Capacity;
 use crate::profile::Question;
@@ -42,7 +42,7 @@ pub async fn bench(
     }
     let steps = if interrupted || failure.is_some() { &[] } else { steps };
     for step in steps {
-        match measure_step(bench, step, files).await {
+        match search::measure(bench, step, files, &[]).await {
             Ok(_) => {}
             Err(Stop::Interrupted) => {
                 interrupted = true;

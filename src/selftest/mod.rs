@@ -19,6 +19,7 @@ pub use ledger::Truth;
 pub use verdict::{Drawn, LEAST_STARTS, Rates, rates, residuals};
 
 use crate::clock::Clock;
+use crate::load::cores::Cores;
 use crate::load::{self, LoadError, Options, Target};
 use crate::measure::{self, Client, Distribution, Measured};
 use crate::profile::Prompt;
@@ -128,7 +129,8 @@ pub enum SelfTestError {
 pub async fn run(orch: &Path, course: &Course, pins: Option<Pins>, folder: &Path) -> Result<Outcome, SelfTestError> {
     let server = SimServer::start(orch, course, pins.map(|pins| pins.server), folder).await?;
     let target = Target { base_url: server.url(), model: Some("simulated".to_owned()), ..Target::default() };
-    let options = Options { pin: pins.map(|pins| pins.client), ..Options::default() };
+    let cores = pins.map(|pins| Cores::one(pins.client)).unwrap_or_default();
+    let options = Options { cores, ..Options::default() };
     let (clock, never) = (Clock::system(), CancellationToken::new());
     let step = step(course);
     let measured = load::run_step(&target, &step, &clock, &never, &options, &mut |_| ()).await;

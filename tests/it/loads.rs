@@ -250,6 +250,51 @@ fn a_search_finds_the_highest_load_within_the_limits() {
 }
 
 #[test]
+fn a_search_is_typed_in_the_words_of_a_profile() {
+    let (home, sim) =
+        (Home::new(), Sim::start("{seed: 1, as: vllm, speed: {ttft: 20ms, step: 10ms}, serve: {cap_running: 4}}"));
+    let url = sim.url();
+    let common = ["bench", "--url", &url, "--requests", "24", "--output-tokens", "16", "--warmup", "2", "--search"];
+    let limits = ["--goodput", "ttft_ms=120ms"];
+    home.run(&[&common[..], &["{concurrency: {from: 2, to: 8}}"], &limits].concat()).expect(0);
+    let record = home.record();
+    let steps = record["steps"].as_array().unwrap();
+    let (probes, found) = steps.split_at(steps.len() - 1);
+    assert!(probes.len() >= 3 && probes.iter().all(|probe| probe["probe"] == true), "{probes:?}");
+    assert_eq!((&found[0]["name"], &found[0]["metrics"]["highest_concurrency"]), (&"bench".into(), &4.0.into()));
+    let search = &record["profile"]["bench"]["bench"]["search"];
+    assert_eq!(search["concurrency"], serde_json::json!({"from": 2.0, "to": 8.0}));
+    for (words, told) in [
+        (&["{concurency: {from: 2, to: 8}}", "--goodput", "ttft_ms=1s"][..], "did you mean `concurrency`?"),
+        (&["{concurrency: {from: 8, to: 2}}", "--goodput", "ttft_ms=1s"], "`from` is not below `to`"),
+        (&["{concurrency: {from: 2, to: 8}}"], "--goodput"),
+        (&["{rate: {from: 2, to: 8}}", "--goodput", "ttft_ms=1s", "--rate", "3"], "cannot be used with"),
+        (
+            &["{concurrency: {from: 2, to: 8}}", "--goodput", "ttft_ms=1s", "--arrival", "constant"],
+            "orch::bench::arrival",
+        ),
+    ] {
+        let refused = home.run(&[&common[..], words].concat()).expect(2);
+        assert!(refused.stderr.contains(told), "{words:?}: {}", refused.stderr);
+    }
+}
+
+#[test]
+fn more_streams_than_there_may_be_open_files_are_refused_before_anything_is_sent() {
+    let (home, server) = (Home::new(), start(vec![Reply::tokens(1, 0)]));
+    let orch = home.orch(&[]);
+    let program = orch.get_program().to_str().unwrap();
+    let script =
+        format!("ulimit -n 300; exec {program} bench --url {} --requests 2000 --concurrency 1000", server.url());
+    let mut limited = std::process::Command::new("sh");
+    limited.args(["-c", &script]).env("XDG_STATE_HOME", home.state()).env("ORCH_RESULTS", home.results());
+    let refused = crate::support::Ran::of(limited.output().unwrap()).expect(2);
+    let told = ["1000 connections need more open files than the limit of 300", "ulimit -Hn"];
+    assert!(told.iter().all(|words| refused.stderr.contains(words)), "{}", refused.stderr);
+    assert!(server.posts().is_empty());
+}
+
+#[test]
 fn a_quick_look_is_one_step_and_never_a_baseline() {
     let home = Home::new();
     let profile = home.write(

@@ -33,7 +33,7 @@ async fn an_unknown_key_is_refused_with_its_fingerprint_and_what_accepts_it() {
     let error = fails(&ssh("box", &config)).await;
     let HostError::Key { fault, .. } = &error else { panic!("{error}") };
     let KeyFault::Unknown { shown, line, file, .. } = fault.as_ref() else { panic!("{error}") };
-    assert_eq!(*shown, lab.fingerprint("host_ed25519"));
+    assert_eq!(*shown, format!("ssh-ed25519 {}", lab.fingerprint("host_ed25519")));
     assert!(error.to_string().contains(shown.as_str()), "{error}");
     assert_eq!(*file, lab.path("known_hosts"));
     let help = help(&error);
@@ -41,7 +41,10 @@ async fn an_unknown_key_is_refused_with_its_fingerprint_and_what_accepts_it() {
     assert_eq!(std::fs::read_to_string(lab.path("known_hosts")).unwrap(), "", "nothing was accepted");
     // The very line that it names makes it known.
     std::fs::write(file, format!("{line}\n")).unwrap();
-    assert!(run(&ssh("box", &config), &["true"]).await.ok());
+    let host = ssh("box", &config);
+    assert!(run(&host, &["true"]).await.ok());
+    let warnings = host.warnings();
+    assert!(warnings.len() == 1 && warnings[0].contains("stricthostkeychecking"), "{warnings:?}");
 }
 
 #[tokio::test]
@@ -100,7 +103,7 @@ async fn a_session_that_is_killed_is_lost_and_not_an_exit_code() {
     for host in [ssh("box", &config), host("big", "big: {ssh: box, transport: openssh}", Some(&config))] {
         let began = lab.path("began");
         let _ = std::fs::remove_file(&began);
-        let script = format!("echo x > {}; exec sleep 1000", began.display());
+        let script = format!("echo x > {}; {}", began.display(), lab.for_ever());
         let command = words(&["sh", "-c", &script]);
         let running = host.run(&command, Bytes::new());
         let kill = async {
@@ -172,7 +175,8 @@ async fn a_frozen_host_is_lost_after_its_time_and_found_again() {
     let Some(lab) = Lab::new() else { return };
     let server = lab.serve("a", &[]);
     lab.knows(&[&server]);
-    let config = lab.config(&[("box", server.port, "  ServerAliveInterval 1\n  ServerAliveCountMax 2")]);
+    let config =
+        lab.config(&[("box", server.port, "  ServerAliveInterval 1\n  ServerAliveCountMax 2\n  ConnectTimeout 3")]);
     let host = ssh("box", &config);
     assert!(run(&host, &["true"]).await.ok());
     server.freeze(true);
@@ -200,7 +204,7 @@ async fn a_command_that_nobody_waits_for_is_ended() {
     let config = lab.config(&[("box", server.port, "")]);
     let host = ssh("box", &config);
     let pid = lab.path("pid");
-    let script = format!("echo $$ > {0}.t; mv {0}.t {0}; exec sleep 1000", pid.display());
+    let script = format!("echo $$ > {0}.t; mv {0}.t {0}; {1}", pid.display(), lab.for_ever());
     let command = words(&["sh", "-c", &script]);
     {
         let running = host.run(&command, Bytes::new());

@@ -42,6 +42,11 @@ impl Lab {
         path
     }
 
+    /// What a shell does as long as this lab is there, and no longer: nothing that a test lost stays behind.
+    pub(crate) fn for_ever(&self) -> String {
+        format!("while [ -d {} ]; do sleep 0.2; done", self.folder.path().display())
+    }
+
     /// A server that is up, with these lines before its settings.
     pub(crate) fn serve(&self, name: &str, lines: &[&str]) -> Sshd {
         // Another test may take the port that was free a moment ago.
@@ -71,6 +76,8 @@ impl Lab {
             }
             std::thread::sleep(Duration::from_millis(20));
         }
+        let _ = script.kill();
+        let _ = script.wait();
         panic!("sshd does not come up");
     }
 

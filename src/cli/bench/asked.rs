@@ -5,13 +5,14 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use super::super::{Exit, Failure, planned};
-use super::flags::{ApiArg, ArrivalArg, BenchArgs, Warmup};
+use super::flags::{ApiArg, BenchArgs, Warmup};
 use super::reach::Reach;
+use super::way::{Way, most_at_once, word_of};
 use crate::load::url::Endpoint;
 use crate::load::{self, Options, Target};
 use crate::measure::Goodput;
 use crate::profile::{Length, PROMPT_KINDS, Prompt, Question, prompts};
-use crate::render::{Api, Arrival, Lengths, Load, Special, Step, Stop, Workload};
+use crate::render::{Api, Arrival, Lengths, Load, Search, Special, Step, Stop, Workload};
 
 /// The limits together. One metric with two limits is a slip of the hand.
 fn goodput_of(limits: Vec<(String, f64)>) -> Result<Option<Goodput>, Failure> {
@@ -50,6 +51,7 @@ impl Asked {
             duration,
             concurrency,
             rate,
+            search,
             arrival,
             input_tokens,
             output_tokens,
@@ -79,8 +81,6 @@ impl Asked {
         more.iter().try_for_each(|url| parse(url).map(drop))?;
         let reach = Reach::of(reach, &endpoint)?;
         let endpoint = endpoint.through(&reach.net);
-        // Told before anything is sent or written: it is the command line that asks too much.
-        load::allow_open_files(concurrency.unwrap_or(0)).map_err(|error| Failure::new(Exit::Usage, error))?;
         let api = match api {
             ApiArg::Chat => Api::Chat,
             ApiArg::Completions => Api::Completions,
@@ -89,22 +89,18 @@ impl Asked {
             ApiArg::Completion => Api::Completion,
         };
         let stop = output_tokens.map_or(Stop::Natural { max_tokens: 256 }, |tokens| Stop::Exact { tokens });
-        let shape = match arrival {
-            ArrivalArg::Poisson => "poisson",
-            ArrivalArg::Constant => "constant",
-            ArrivalArg::Gamma => "gamma",
-        };
-        // clap has seen to it that there is one of the two.
-        let concurrency = concurrency.unwrap_or(1);
-        let arrival = rate.map_or(Arrival::Closed { concurrency }, |rate| Arrival::Open {
-            rate,
-            shape: shape.to_owned(),
-            burstiness,
-        });
+        let asked = Way { concurrency, rate, search, arrival, burstiness };
+        let arrival = asked.arrival()?;
+        // Told before anything is sent or written: it is the command line that asks too much.
+        load::allow_open_files(most_at_once(&arrival)).map_err(|error| Failure::new(Exit::Usage, error))?;
         // An endpoint that is somebody's own may cost money by the request: how many are sent is known before.
-        let usual = rate.map_or(u64::from(concurrency), |rate| (2.0 * rate).ceil() as u64).max(2);
+        let usual = match &arrival {
+            // It sends many requests in any case, each load its own.
+            Arrival::Search(_) => None,
+            _ => Some(rate.map_or(u64::from(concurrency.unwrap_or(1)), |rate| (2.0 * rate).ceil() as u64).max(2)),
+        };
         let warmup = match warmup {
-            None => Some(usual),
+            None => usual,
             Some(Warmup::Exactly(count)) => Some(count),
             Some(Warmup::UntilSettled) => None,
         };
@@ -183,8 +179,18 @@ impl Asked {
                     bench["burstiness"] = json!(burstiness);
                 }
             }
+            Arrival::Search(search) => {
+                let Search { of, from, to, share, within, shape, burstiness } = search;
+                bench["search"] = json!({word_of(*of): {"from": from, "to": to}, "share": share, "within": within});
+                if let Some(shape) = shape {
+                    bench["arrival"] = json!(shape);
+                }
+                if let Some(burstiness) = burstiness {
+                    bench["burstiness"] = json!(burstiness);
+                }
+            }
             // What only profiles can say.
-            Arrival::Stages { .. } | Arrival::Bursts { .. } | Arrival::Trace { .. } | Arrival::Search(_) => {}
+            Arrival::Stages { .. } | Arrival::Bursts { .. } | Arrival::Trace { .. } => {}
         }
         if self.step.workload.special.whole {
             bench["stream"] = json!(false);
@@ -193,6 +199,9 @@ impl Asked {
         let names: Vec<&str> = self.target.headers.iter().map(|(name, _)| name.as_str()).collect();
         if !names.is_empty() {
             bench["headers"] = json!(names);
+        }
+        if self.target.net.http2 {
+            bench["http2"] = json!(true);
         }
         if !self.target.more.is_empty() {
             bench["more_urls"] = json!(self.target.more);
@@ -221,9 +230,10 @@ impl Asked {
         let how = match &load.arrival {
             Arrival::Closed { concurrency } => format!("{concurrency} at a time"),
             Arrival::Open { rate, shape, .. } => format!("{rate} a second, {shape}"),
-            Arrival::Stages { .. } | Arrival::Bursts { .. } | Arrival::Trace { .. } | Arrival::Search(_) => {
-                "on a schedule".to_owned()
+            Arrival::Search(Search { of, from, to, .. }) => {
+                format!("for each {} that is tried from {from} to {to}", word_of(*of))
             }
+            Arrival::Stages { .. } | Arrival::Bursts { .. } | Arrival::Trace { .. } => "on a schedule".to_owned(),
         };
         let prompts = match self.step.workload.lengths.input {
             Some(Length::Exact(tokens)) => format!("prompts of {tokens} tokens"),

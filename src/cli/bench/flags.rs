@@ -18,6 +18,7 @@ use crate::units;
   orch bench --url https://host/prefix/v1 --model m --duration 2m --rate 4 --json
   orch bench --url http://127.0.0.1:8000 --requests 32 --concurrency 1 --input-tokens 1000 --output-tokens 128
   orch bench --url https://host --model m --requests 64 --concurrency 4 --api-key env:API_KEY
+  orch bench --url http://127.0.0.1:8000 --search '{concurrency: {from: 1, to: 128}}' --goodput ttft_ms=500ms --duration 30s
 
 Exit codes: 0 measured; 1 a file cannot be written; 2 usage; 3 somebody else measures on this host; 5 no valid measurement; 6 regressed; 130, 143 interrupted")]
 pub(crate) struct BenchArgs {
@@ -38,14 +39,19 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "TIME", value_parser = span)]
     pub(super) duration: Option<Duration>,
     /// Requests in flight: the next one goes when one ends
-    #[arg(long, value_name = "N", required_unless_present = "rate", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", required_unless_present_any = ["rate", "search"],
+        value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) concurrency: Option<u32>,
     /// Requests per second, sent at their moments however slow the answers are
     #[arg(long, value_name = "R", conflicts_with = "concurrency", value_parser = positive)]
     pub(super) rate: Option<f64>,
-    /// How the gaps between requests are spread, with --rate
-    #[arg(long, value_enum, value_name = "SHAPE", default_value = "poisson", conflicts_with = "concurrency")]
-    pub(super) arrival: ArrivalArg,
+    /// Searches the highest load under which enough requests meet all limits of --goodput, in the words of a profile's
+    /// `search`: each load that is tried is measured with --requests or for --duration
+    #[arg(long, value_name = "MAP", conflicts_with_all = ["concurrency", "rate"], requires = "goodput")]
+    pub(super) search: Option<String>,
+    /// How the gaps between requests are spread, where a rate is kept or searched [default: poisson]
+    #[arg(long, value_enum, value_name = "SHAPE", conflicts_with = "concurrency")]
+    pub(super) arrival: Option<ArrivalArg>,
     /// With --arrival gamma: the shape of the gaps, as vLLM defines it; 1 is Poisson, less is burstier
     #[arg(long, value_name = "B", required_if_eq("arrival", "gamma"), value_parser = shape)]
     pub(super) burstiness: Option<f64>,
@@ -59,7 +65,8 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "N", value_parser = at_least_one)]
     pub(super) output_tokens: Option<u64>,
     /// Requests before, at the same load, not counted: exactly N, or `auto` for as many as it takes until successive
-    /// windows agree within 3 % [default: one round of the concurrency, or two seconds of the rate, at least 2]
+    /// windows agree within 3 % [default: one round of the concurrency, or two seconds of the rate, at least 2; of a search
+    /// `auto`]
     #[arg(long, value_name = "N|auto", value_parser = warmup)]
     pub(super) warmup: Option<Warmup>,
     /// Limits that a request must all meet to count as good, such as ttft_ms=500ms,tpot_ms=30ms

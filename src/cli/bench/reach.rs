@@ -32,6 +32,9 @@ pub(super) struct ReachArgs {
     /// Believe any certificate; the record says so
     #[arg(long)]
     pub(super) insecure: bool,
+    /// Speak HTTP/2: agreed on under TLS (ALPN), else as known before. Each request in flight has a connection of its own
+    #[arg(long)]
+    pub(super) http2: bool,
 }
 
 /// What was typed, looked up.
@@ -42,7 +45,7 @@ pub(super) struct Reach {
 
 impl Reach {
     pub(super) fn of(args: ReachArgs, endpoint: &Endpoint) -> Result<Self, Failure> {
-        let ReachArgs { api_key, header, proxy, ca, insecure } = args;
+        let ReachArgs { api_key, header, proxy, ca, insecure, http2 } = args;
         let mut headers = Vec::new();
         if let Some(source) = api_key {
             headers.push(("authorization".to_owned(), format!("Bearer {}", value("--api-key", &source)?)));
@@ -63,7 +66,14 @@ impl Reach {
             url => Proxy::parse(url).map(Some),
         };
         let proxy = proxy.map_err(|error| Failure::new(Exit::Usage, error))?;
-        Ok(Reach { headers, net: Net { proxy, ca, insecure } })
+        if http2 && proxy.is_some() && !endpoint.tls {
+            return Err(usage(miette::miette!(
+                code = "orch::bench::http2",
+                help = "reach it without the proxy (--proxy none), or over https://",
+                "`--http2` without TLS does not go through a proxy: only under TLS does one make a tunnel"
+            )));
+        }
+        Ok(Reach { headers, net: Net { proxy, ca, insecure, http2 } })
     }
 }
 

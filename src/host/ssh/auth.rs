@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use russh::client::{AuthResult, Handle};
+use russh::keys::agent::AgentIdentity;
 use russh::keys::agent::client::AgentClient;
 use russh::keys::ssh_key::{Certificate, HashAlg};
 use russh::keys::{PrivateKey, PrivateKeyWithHashAlg, PublicKey};
@@ -68,6 +69,9 @@ impl Login<'_> {
             if file.public.as_ref().is_some_and(|public| asked.contains(public.key_data())) || !file.path.exists() {
                 continue;
             }
+            if self.handle.is_closed() {
+                break;
+            }
             if self.file(&file, &certificates).await {
                 return true;
             }
@@ -121,11 +125,18 @@ impl Login<'_> {
         }
         // Those that are named come first, in the order in which they are.
         keys.sort_by_key(|key| named(key).unwrap_or(usize::MAX));
-        keys.dedup_by(|a, b| a.key_data() == b.key_data());
+        let mut certificates = certificates.to_vec();
+        certificates.extend(identities.into_iter().filter_map(|identity| match identity {
+            AgentIdentity::Certificate { certificate, .. } => Some(certificate),
+            AgentIdentity::PublicKey { .. } => None,
+        }));
         for key in keys {
+            if asked.contains(key.key_data()) || self.handle.is_closed() {
+                continue;
+            }
             asked.push(key.key_data().clone());
             let name = format!("{} {} of the agent", key.algorithm(), key.fingerprint(HashAlg::Sha256));
-            if self.agent_key(&mut agent, &key, certificates, &name).await {
+            if self.agent_key(&mut agent, &key, &certificates, &name).await {
                 return true;
             }
         }
@@ -201,6 +212,9 @@ impl Login<'_> {
             Ok(AuthResult::Failure { partial_success: true, remaining_methods }) => self.tried.push(format!(
                 "{what} is accepted, but the host asks for more ({remaining_methods:?}): `transport: openssh` may do that"
             )),
+            _ if self.handle.is_closed() => {
+                self.tried.push(format!("{what}: the host ended the connection, perhaps after too many keys (`IdentitiesOnly yes` tries fewer)"));
+            }
             Ok(AuthResult::Failure { .. }) => self.tried.push(format!("{what} is not accepted")),
             Err(why) => self.tried.push(format!("{what}: {why}")),
         }

@@ -6,7 +6,7 @@ use russh::keys::ssh_key::Certificate;
 use russh::keys::ssh_key::certificate::CertType;
 
 use super::connection::Ending;
-use super::known::{HostKey, KeyFault, Known, Names};
+use super::known::{HostKey, KeyFault, Known, Names, pattern};
 
 /// Checks the key of one host.
 pub(super) struct Checker {
@@ -70,10 +70,13 @@ impl Checker {
         if now < certificate.valid_after() || now >= certificate.valid_before() {
             return Err(wrong("it is not valid at this time".to_owned()));
         }
-        // One without names would be for every host; `ssh` takes none of those either.
-        let named = |name: &String| certificate.valid_principals().iter().any(|valid| valid.eq_ignore_ascii_case(name));
+        // One without names would be for every host, which is more than anybody means to sign.
+        let named = |name: &String| certificate.valid_principals().iter().any(|valid| pattern::fits(valid, name));
         if !self.principals.iter().any(named) {
-            let names = certificate.valid_principals().join(", ");
+            let names = match certificate.valid_principals() {
+                [] => "no host by name".to_owned(),
+                names => names.join(", "),
+            };
             return Err(wrong(format!("it is for {names}, and not for {}", self.principals.join(" or "))));
         }
         if !certificate.critical_options().is_empty() {

@@ -181,7 +181,8 @@ static TRACE: Struct = Struct {
     ],
 };
 
-static SEARCH: Struct = Struct {
+/// Keys of a search.
+pub(crate) static SEARCH: Struct = Struct {
     name: "search",
     fields: &[
         Field::new("concurrency", Shape::Struct(&SEARCHED_COUNTS), "{from: 1, to: 128}", "Searches the highest number of requests in flight."),

@@ -9,7 +9,7 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use bench::{BENCH, WORKLOAD};
+pub(crate) use bench::{BENCH, SEARCH, WORKLOAD};
 pub(crate) use engine::METHODS;
 pub(crate) use profile::PROFILE;
 #[cfg(test)]

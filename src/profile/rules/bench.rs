@@ -6,7 +6,7 @@ use crate::units::parse_count;
 use super::super::fault::Fault;
 use super::super::source::Place;
 use super::super::tree::{Map, Node, Value};
-use super::{Rules, count_of};
+use super::{Rules, count_of, search};
 
 /// The ways in which requests are sent.
 const WAYS: [&str; 6] = ["concurrency", "rate", "stages", "bursts", "trace", "search"];
@@ -164,23 +164,8 @@ impl Bench<'_, '_> {
 
     fn search(&mut self) {
         let (Some(place), Some(search)) = (self.key("search"), self.node("search").cloned()) else { return };
-        let ends: Vec<&Node> = ["concurrency", "rate"].iter().filter_map(|key| search.get(key)).collect();
-        if ends.len() != 1 {
-            let label = if ends.is_empty() { "neither" } else { "both" };
-            self.say(
-                "searches neither or both of `concurrency` and `rate`",
-                place,
-                label,
-                "for example `search: {concurrency: {from: 1, to: 128}}`",
-            );
-        }
-        for ends in ends {
-            let number = |key: &str| ends.get(key).and_then(Node::scalar)?.text.parse::<f64>().ok();
-            if let (Some(from), Some(to)) = (number("from"), number("to"))
-                && from >= to
-            {
-                self.say("has nothing to search", ends.place, "`from` is not below `to`", "the smaller one first");
-            }
+        for slip in search::slips(&search, place) {
+            self.say(slip.what, slip.place, slip.label, slip.help);
         }
         if self.key("goodput").is_none() {
             self.say(

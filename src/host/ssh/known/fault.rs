@@ -9,12 +9,10 @@ use crate::host::quote;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyFault {
     /// Nobody has said yet that it is the right one.
-    #[error("it is not known yet ({algorithm} {shown})")]
+    #[error("it is not known yet ({shown})")]
     Unknown {
-        /// The fingerprint of the key.
+        /// The algorithm and the fingerprint of the key.
         shown: String,
-        /// Its algorithm.
-        algorithm: String,
         /// The line that makes it known.
         line: String,
         /// The file that the line belongs into.
@@ -23,18 +21,12 @@ pub enum KeyFault {
         accept: Option<String>,
     },
     /// Another key is known for the host.
-    #[error(
-        "IT HAS CHANGED: it shows {algorithm} {shown}, and {place} knows {known_algorithm} {known}. Somebody may be answering in its place"
-    )]
+    #[error("IT HAS CHANGED: it shows {shown}, and {place} knows {known}. Somebody may be answering in its place")]
     Changed {
-        /// The fingerprint of the key that it shows.
+        /// The algorithm and the fingerprint of the key that it shows.
         shown: String,
-        /// Its algorithm.
-        algorithm: String,
-        /// The fingerprint of the key that is known.
+        /// Those of the key that is known.
         known: String,
-        /// Its algorithm.
-        known_algorithm: String,
         /// Where that stands.
         place: Place,
         /// The name of the host there.
@@ -43,7 +35,7 @@ pub enum KeyFault {
     /// The key was declared to be in the wrong hands.
     #[error("IT IS REVOKED: {place} says that {shown} must never be trusted")]
     Revoked {
-        /// The fingerprint of the key.
+        /// The algorithm and the fingerprint of the key.
         shown: String,
         /// Where that stands.
         place: Place,

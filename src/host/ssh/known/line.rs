@@ -54,6 +54,11 @@ impl HostKey {
         format!("SHA256:{}", base64::engine::general_purpose::STANDARD_NO_PAD.encode(sum))
     }
 
+    /// The algorithm and the fingerprint.
+    pub(crate) fn shown(&self) -> String {
+        format!("{} {}", self.algorithm, self.fingerprint())
+    }
+
     /// The algorithm and the key as they stand in a file.
     pub(crate) fn written(&self) -> String {
         format!("{} {}", self.algorithm, STANDARD.encode(&self.blob))

@@ -140,10 +140,8 @@ impl Known {
         }
         if let Some((place, line)) = other {
             return Err(KeyFault::Changed {
-                shown: key.fingerprint(),
-                algorithm: key.algorithm.clone(),
-                known: line.key.fingerprint(),
-                known_algorithm: line.key.algorithm.clone(),
+                shown: key.shown(),
+                known: line.key.shown(),
                 place: place.clone(),
                 name: names.written().to_owned(),
             });
@@ -154,8 +152,7 @@ impl Known {
             return Ok(());
         }
         Err(KeyFault::Unknown {
-            shown: key.fingerprint(),
-            algorithm: key.algorithm.clone(),
+            shown: key.shown(),
             line: format!("{} {}", names.written(), key.written()),
             file: self.files.first().cloned().unwrap_or_else(|| PathBuf::from("~/.ssh/known_hosts")),
             accept: None,
@@ -166,7 +163,7 @@ impl Known {
     pub(crate) fn revoked(&self, names: &Names, key: &HostKey) -> Result<(), KeyFault> {
         for name in self.each(names) {
             if let Some((place, _)) = self.of(Marker::Revoked, name).find(|(_, line)| line.key == *key) {
-                return Err(KeyFault::Revoked { shown: key.fingerprint(), place: place.clone() });
+                return Err(KeyFault::Revoked { shown: key.shown(), place: place.clone() });
             }
         }
         Ok(())
