@@ -22,6 +22,9 @@ const READ: Duration = Duration::from_millis(400);
 /// Without a new line for so long, somebody looks whether the run still goes on.
 const QUIET: Duration = Duration::from_secs(4);
 
+/// A read that takes longer is one over a line that is lost: a transport may try again by itself for a while.
+const SLOW: Duration = Duration::from_secs(3);
+
 /// What is watched.
 #[derive(Clone, Debug)]
 pub(crate) enum Watched {
@@ -62,12 +65,14 @@ pub(crate) struct Viewer<'a, D: Door> {
     asked: bool,
     /// Whether the run was told to end.
     told: bool,
+    /// Since when the line is known to be lost.
+    lost: Option<Instant>,
 }
 
 impl<'a, D: Door> Viewer<'a, D> {
     /// Of a job or a run over a line.
     pub(crate) fn new(line: Line<D>, far: &'a Far, watched: Watched, screen: &'a Screen, wishes: Wishes) -> Self {
-        Viewer { line, far, watched, screen, wishes, asked: false, told: false }
+        Viewer { line, far, watched, screen, wishes, asked: false, told: false, lost: None }
     }
 
     /// The line, for whoever has more to do on it.
@@ -129,21 +134,32 @@ impl<'a, D: Door> Viewer<'a, D> {
         let mut rest: Vec<u8> = Vec::new();
         let (mut heard, mut last) = (Instant::now(), false);
         loop {
-            let read = tokio::select! {
-                biased;
-                wish = self.wishes.next() => {
-                    if let Some(end) = self.heed(wish).await? {
-                        return Ok(Some(end));
+            let slow = Instant::now() + SLOW;
+            let read = {
+                let more = follow.more(|block| rest.extend_from_slice(block));
+                tokio::pin!(more);
+                loop {
+                    tokio::select! {
+                        biased;
+                        wish = self.wishes.next() => {
+                            if let Some(end) = self.heed(wish).await? {
+                                return Ok(Some(end));
+                            }
+                        }
+                        read = &mut more => break read.map_err(RemoteError::from),
+                        () = tokio::time::sleep_until(slow), if self.lost.is_none() => {
+                            self.tell_lost(&format!("{} does not answer", self.far.name()));
+                        }
                     }
-                    continue;
                 }
-                read = follow.more(|block| rest.extend_from_slice(block)) => read.map_err(RemoteError::from),
             };
             match read {
-                Ok(0) => {}
-                Ok(_) => {
-                    heard = Instant::now();
-                    self.show(&mut rest, shown)?;
+                Ok(count) => {
+                    self.tell_back();
+                    if count > 0 {
+                        heard = Instant::now();
+                        self.show(&mut rest, shown)?;
+                    }
                 }
                 Err(error) if error.is_lost() => {
                     if let Some(end) = self.mend(&error).await? {
@@ -239,16 +255,31 @@ impl<'a, D: Door> Viewer<'a, D> {
 
     /// Opens a lost line anew, unless somebody leaves in between.
     async fn mend(&mut self, why: &RemoteError) -> Result<Option<End>, Failure> {
-        let screen = self.screen;
-        screen.live(None);
-        let mut tell = |event: LineEvent| match event {
-            LineEvent::Lost { why } => screen.line(&format!("  !  line       {why}; the run goes on, trying again")),
-            LineEvent::Back(after) => screen.line(&format!(" ok  line       back after {} s", after.as_secs().max(1))),
-        };
+        self.tell_lost(&why.to_string());
+        // It is told here.
+        let mut tell = |_: LineEvent| {};
         tokio::select! {
-            mended = self.line.again(why, &mut tell) => mended.map(|()| None).map_err(far::failure),
+            mended = self.line.again(why, &mut tell) => mended.map_err(far::failure)?,
             // Nothing can be passed on without a line.
-            _ = self.wishes.next() => Ok(Some(End::Left)),
+            _ = self.wishes.next() => return Ok(Some(End::Left)),
+        }
+        self.tell_back();
+        Ok(None)
+    }
+
+    /// Says once that the line is lost.
+    fn tell_lost(&mut self, why: &str) {
+        if self.lost.is_none() {
+            self.lost = Some(Instant::now());
+            self.screen.live(None);
+            self.screen.line(&format!("  !  line       {why}; the run goes on, trying again"));
+        }
+    }
+
+    /// Says that it is back, where it was said to be lost.
+    fn tell_back(&mut self) {
+        if let Some(since) = self.lost.take() {
+            self.screen.line(&format!(" ok  line       back after {} s", since.elapsed().as_secs().max(1)));
         }
     }
 
