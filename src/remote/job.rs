@@ -17,7 +17,7 @@ pub(super) const FILE: &str = "job.zst";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
-    /// [`VERSION`].
+    /// The version of the shape of its file.
     pub v: u32,
     /// The words of the command; `{job}` in one is the job's folder.
     pub words: Vec<String>,
