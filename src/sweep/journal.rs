@@ -56,7 +56,7 @@ pub enum SweepEvent {
         /// Their ids.
         points: Vec<String>,
     },
-    /// Nobody goes on with it for now.
+    /// Nobody is at it.
     SweepEnded {
         /// Why, where something is left to do.
         #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,7 +6,7 @@ use super::{Found, Outcome, Seen, Space};
 use crate::compare;
 use crate::sweep::could_win;
 
-/// Why the search stops for now.
+/// Why the search stops here.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Stop {
     /// It needs the outcome of this start.
